@@ -237,6 +237,7 @@ fn number_of(refusal: &Refusal) -> Number {
         Refusal::BadSize => Number::BadSize,
         Refusal::NodeGone(_) => Number::NodeGone,
         Refusal::NotMember
+        | Refusal::DeclaredDead { .. }
         | Refusal::Superseded { .. }
         | Refusal::NotYetMember
         | Refusal::PageSize { .. }

@@ -275,6 +275,7 @@ fn refusal(why: &Refusal) -> anyhow::Error {
     let exit = match why {
         Refusal::Permission => Exit::NO_PERMISSION,
         Refusal::NotMember
+        | Refusal::DeclaredDead { .. }
         | Refusal::NotYetMember
         | Refusal::Superseded { .. }
         | Refusal::NodeGone(_) => Exit::DEGRADED,

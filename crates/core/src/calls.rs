@@ -30,6 +30,15 @@ pub(crate) struct Redirected {
     pub(crate) cancelled: bool,
 }
 
+/// A call that was open when this node's membership ended.
+#[derive(Debug)]
+pub(crate) struct LeftBehind {
+    pub(crate) to: NodeId,
+    pub(crate) body: Call,
+    pub(crate) withdrawn: bool,
+    pub(crate) then: OnReply,
+}
+
 /// Calls made and calls served.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Calls {
@@ -68,6 +77,20 @@ impl Calls {
             .into_values()
             .map(|outgoing| outgoing.then)
             .collect()
+    }
+
+    /// This node's membership has ended, and it joins again as another node. Returns the calls that
+    /// were open: to which node, what was asked, whether it was withdrawn, and how to go on.
+    pub(crate) fn leave_behind(&mut self) -> Vec<LeftBehind> {
+        self.served.clear();
+        let open = core::mem::take(&mut self.outgoing).into_values();
+        open.map(|call| LeftBehind {
+            to: call.to,
+            body: call.body,
+            withdrawn: call.cancelled,
+            then: call.then,
+        })
+        .collect()
     }
 
     /// Sends open calls of some kind to a node that is gone to its successor, under their old

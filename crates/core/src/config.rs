@@ -27,6 +27,9 @@ pub struct Config {
     pub quotas: Quotas,
     /// Whether this node, when it coordinates, names a standby and streams its decisions to it.
     pub standby: bool,
+    /// Whether this node, when it was declared dead, joins again by itself with the programs that
+    /// lost nothing.
+    pub rejoin: bool,
 }
 
 /// Quotas of one user in the whole cluster. The superuser has none.

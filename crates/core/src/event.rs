@@ -173,6 +173,8 @@ events! {
     FilePageMissed {} => "file_pages_missed",
     /// A page left this node for want of memory (F14).
     PressedOut { segment: SegmentId, page: PageIndex } => "pages_pressed_out",
+    /// This node has joined again after it was declared dead, and its programs go on.
+    Rejoined { node: NodeId } => "rejoined",
 }
 
 #[cfg(test)]

@@ -80,6 +80,14 @@ pub const FORSAKEN: u32 = 12;
 /// Time between two requests of a host that wants to join.
 pub const JOIN_RETRY: Duration = Duration::from_millis(200);
 
+/// Times that a node that was declared dead joins again by itself. Each takes one of the cluster's
+/// [`NodeId::LIMIT`](pagemesh_wire::NodeId::LIMIT) numbers, and a host that is cut off again and
+/// again must not use them up: its daemon waits for a person then.
+pub const REJOINS: u32 = 8;
+
+/// Requests and accesses that a node keeps for its processes while it joins again; more are refused.
+pub const KEPT_WAITING: usize = 1 << 16;
+
 /// Segments in one reply to a list.
 pub const LIST_PAGE: usize = 16;
 

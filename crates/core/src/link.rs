@@ -63,6 +63,7 @@ impl Services {
                     && welcome.node.is_valid();
                 if asked {
                     self.membership.admitted(cx, welcome);
+                    self.open_again(cx);
                 }
             }
             Message::Unwelcome { incarnation, why } => {
@@ -70,6 +71,7 @@ impl Services {
                     && incarnation == cx.shell.config.incarnation;
                 if asked {
                     self.membership.out(cx, why);
+                    self.end_rejoin(cx);
                 }
             }
             Message::Redirect { incarnation, to } => {
@@ -156,8 +158,10 @@ impl Services {
             // A subject or call taken now would leave the cluster with this node.
             return cx.emit(Event::Stale {});
         }
-        if let Some(coordinator) = &mut self.coordinator {
-            coordinator.heard(from, cx.now);
+        let pace = &cx.shell.config.pace;
+        match &mut self.coordinator {
+            Some(coordinator) => coordinator.heard(from, cx.now),
+            None => self.membership.doubt.came(cx.now, pace, &message),
         }
         match message.addressee() {
             Addressee::Subject(Subject::Page { segment, page }) => {

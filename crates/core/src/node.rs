@@ -9,6 +9,7 @@ use crate::input::Input;
 use crate::inspection::Inspection;
 use crate::limits::STATES;
 use crate::membership::Standing;
+use crate::rejoin::Rejoined;
 use crate::services::Services;
 use crate::shell::{Cx, Shell};
 use crate::time::Time;
@@ -99,6 +100,12 @@ impl Node {
             Standing::Out(why) => Some(why),
             _ => None,
         }
+    }
+
+    /// How this node is joining again, or has, after it was declared dead.
+    #[must_use]
+    pub fn rejoin(&self) -> Rejoined {
+        self.services.rejoin.report()
     }
 
     /// The coordinator's address, as told by the node that was asked for admission.

@@ -53,6 +53,8 @@ pub(crate) enum OnReply {
     Promised(Term),
     /// A home has told keys of its System V objects.
     Gathered,
+    /// This node has joined again and opens a segment of its programs once more.
+    Reopened(SegmentId),
 }
 
 impl OnReply {

@@ -34,6 +34,18 @@ impl Segment {
         })
     }
 
+    /// Forgets all that is known of its pages, since this node takes part in it as another node from
+    /// now on. Processes keep it open.
+    ///
+    /// # Errors
+    /// As [`Segment::new`].
+    pub(crate) fn renew(&mut self, info: SegmentInfo) -> Result<(), Refusal> {
+        let fresh = Self::new(info)?;
+        let opens = core::mem::take(&mut self.opens);
+        *self = Self { opens, ..fresh };
+        Ok(())
+    }
+
     /// Whether the page is inside the segment.
     pub(crate) fn has(&self, page: PageIndex) -> bool {
         let pages = self.info.spec.size.pages();

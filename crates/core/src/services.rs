@@ -12,6 +12,7 @@ use crate::payloads::Early;
 use crate::policies::{Due, Found, Gone, Who};
 use crate::prefetch::gather;
 use crate::reductions::Reductions;
+use crate::rejoin::Rejoin;
 use crate::segment::Segment;
 use crate::shell::Cx;
 use crate::sync::{Barriers, Conditions, Locks};
@@ -29,6 +30,7 @@ mod control;
 mod global;
 mod members;
 mod promotion;
+mod rejoin;
 
 /// All services of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -50,6 +52,8 @@ pub(crate) struct Services {
     pub(crate) early: Vec<Early>,
     pub(crate) reductions: Reductions,
     pub(crate) global: Global,
+    /// What goes on, and what was lost, since this node was declared dead.
+    pub(crate) rejoin: Rejoin,
     /// The untouched pages that the input directly before this one reported.
     pub(crate) untouched: Option<(SegmentId, Vec<PageIndex>)>,
 }
@@ -72,6 +76,7 @@ impl Services {
             early: Vec::new(),
             reductions: Reductions::default(),
             global: Global::default(),
+            rejoin: Rejoin::default(),
             untouched: None,
         }
     }
@@ -112,11 +117,7 @@ impl Services {
             Input::Closed { segment, client } => self.closed(cx, segment, client),
             Input::Forked { parent, child } => self.forked(cx, parent, child),
             Input::ClientGone { client } => self.client_gone(cx, client),
-            Input::LockReturned { key, recovered } => {
-                if self.membership.standing == Standing::Member {
-                    self.locks.returned(cx, &mut self.segments, key, recovered);
-                }
-            }
+            Input::LockReturned { key, recovered } => self.lock_returned(cx, key, recovered),
             Input::UseConfirmed {
                 segment,
                 page,
@@ -148,7 +149,7 @@ impl Services {
         }
         while let Some(timer) = cx.shell.timers.pop_due(cx.now) {
             match timer {
-                Timer::Join => self.membership.join_due(cx),
+                Timer::Join => self.join_due(cx),
                 Timer::Heartbeat => {
                     self.membership.heartbeat(cx);
                     self.despair_of_leaving(cx);
@@ -203,6 +204,9 @@ impl Services {
         let Some((id, client)) = self.mappings.get(&mapping).copied() else {
             return;
         };
+        if self.rejoin.takes_fault(cx, id, (mapping, page, access)) {
+            return;
+        }
         let why = match &self.membership.standing {
             Standing::Out(why) => Some(why.clone()),
             // A page that came now would have to be handed over at once.
@@ -251,6 +255,7 @@ impl Services {
     }
 
     fn unmapped(&mut self, cx: &mut Cx<'_>, mapping: MappingId) {
+        self.rejoin.unmapped(mapping);
         if let Some((segment, _)) = self.mappings.remove(&mapping)
             && let Some(segment) = self.segments.get_mut(&segment)
         {

@@ -49,7 +49,10 @@ fn kind_of(refusal: &Refusal) -> &'static str {
         Refusal::BadName | Refusal::Invalid(_) => "invalid",
         Refusal::BadSize => "bad-size",
         Refusal::NodeGone(_) => "node-gone",
-        Refusal::NotMember | Refusal::NotYetMember | Refusal::Superseded { .. } => "not-member",
+        Refusal::NotMember
+        | Refusal::NotYetMember
+        | Refusal::Superseded { .. }
+        | Refusal::DeclaredDead { .. } => "not-member",
         Refusal::Limit(_) => "limit",
         _ => "other",
     }

@@ -6,7 +6,13 @@ use rmpv::Value;
 pub type Step = fn(&mut Value) -> Result<(), String>;
 
 /// The first step leads from [`OLDEST`](super::OLDEST) to the version after it.
-pub(super) const STEPS: &[Step] = &[add_global_memory, add_terms, add_shared_pages, add_holds];
+pub(super) const STEPS: &[Step] = &[
+    add_global_memory,
+    add_terms,
+    add_shared_pages,
+    add_holds,
+    add_rejoin,
+];
 
 /// Version 2 has global memory: no pages are lent, no epoch has begun, no budget is known.
 fn add_global_memory(node: &mut Value) -> Result<(), String> {
@@ -161,6 +167,32 @@ fn add_shared_pages(node: &mut Value) -> Result<(), String> {
 
 /// Version 5 has segments that are held: if nothing is there, none is.
 fn add_holds(_: &mut Value) -> Result<(), String> {
+    Ok(())
+}
+
+/// Version 6 joins again after it was declared dead: it never was.
+fn add_rejoin(node: &mut Value) -> Result<(), String> {
+    let rejoin = map([
+        ("times", 0.into()),
+        ("under_way", Value::Nil),
+        ("lost", map([])),
+    ]);
+    let doubt = map([
+        ("sent", 0.into()),
+        ("confirmed", 0.into()),
+        ("since", Value::Nil),
+    ]);
+    insert(node, "services", "rejoin", rejoin)?;
+    insert_wherever(
+        node,
+        &["check_races", "quotas", "pace"],
+        &[("rejoin", true.into())],
+    );
+    insert_wherever(
+        node,
+        &["standing", "coordinator_heard"],
+        &[("doubt", doubt)],
+    );
     Ok(())
 }
 

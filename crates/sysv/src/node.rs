@@ -112,7 +112,9 @@ fn again<T>(waits: bool, mut work: impl FnMut() -> std::result::Result<T, Troubl
             Error::Interrupted if waits => libc::EINTR,
             Error::Interrupted => continue,
             Error::TimedOut => libc::EAGAIN,
-            Error::Refused(Refusal::NodeGone(_) | Refusal::NotMember) => libc::EIDRM,
+            Error::Refused(
+                Refusal::NodeGone(_) | Refusal::NotMember | Refusal::DeclaredDead { .. },
+            ) => libc::EIDRM,
             Error::Refused(Refusal::Limit(why)) => {
                 complain(why);
                 libc::ENOMEM

@@ -123,8 +123,8 @@ fn wild_seeds_hold() {
 
 #[test]
 fn daemons_are_killed_and_replaced_from_their_journals() {
-    sweep_with(Profile::Mild, 0, 150, true);
-    sweep_with(Profile::Harsh, 10_000, 150, true);
+    sweep_with(Profile::Mild, 0, 60, true);
+    sweep_with(Profile::Harsh, 10_000, 60, true);
 }
 
 /// The first host's daemon dies or stands still, early and late, and the standby takes over.

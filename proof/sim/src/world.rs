@@ -136,6 +136,7 @@ impl World {
             check_races: false,
             quotas: pagemesh_core::Quotas::default(),
             standby: self.setting.standby,
+            rejoin: false,
         };
         let starts_at = Time(plan.starts_at.max(self.now.0));
         let node = Node::new(config);

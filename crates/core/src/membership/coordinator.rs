@@ -4,6 +4,7 @@ use crate::control::{HeldAnswer, StandbyLog};
 use crate::directory::Directory;
 use crate::effect::Effect;
 use crate::event::Event;
+use crate::limits::REJOINS;
 use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
@@ -84,7 +85,9 @@ impl Coordinator {
         join: &Join,
     ) -> Verdict {
         let revoked = |member: &Member| {
-            member.health == Health::Revoked && member.key == key && key != PublicKey::NONE
+            let same = member.key == key && key != PublicKey::NONE;
+            let next = follows(member.incarnation, join.incarnation);
+            member.health == Health::Revoked && (same || next)
         };
         if cx.shell.view.members.iter().any(revoked) {
             unwelcome(cx, source, join, Refusal::NotMember);
@@ -215,6 +218,13 @@ impl Coordinator {
         }
         view
     }
+}
+
+/// Whether a daemon that has this incarnation has had that one before: it joins again by itself, and
+/// counts its incarnations. Only a host without a key has to be recognized by that.
+fn follows(before: Incarnation, now: Incarnation) -> bool {
+    let distance = now.0.wrapping_sub(before.0);
+    (1..=u64::from(REJOINS)).contains(&distance)
 }
 
 /// Bytes of the longest node name: the names of all nodes must fit into one datagram.

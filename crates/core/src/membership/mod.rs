@@ -3,8 +3,10 @@
 //! waits for it (decisions 9 and 33).
 
 mod coordinator;
+mod doubt;
 
 pub(crate) use coordinator::{Coordinator, Verdict};
+pub(crate) use doubt::Doubt;
 
 use crate::backoff::Backoff;
 use crate::config::Start;
@@ -58,6 +60,8 @@ pub(crate) struct Membership {
     promised: (Term, Time),
     /// When this node last looked for members that count as dead.
     knocked: Time,
+    /// Whether this node may have been declared dead without knowing it.
+    pub(crate) doubt: Doubt,
 }
 
 impl Membership {
@@ -69,6 +73,7 @@ impl Membership {
             ask: None,
             promised: (Term::NONE, Time::ZERO),
             knocked: Time::ZERO,
+            doubt: Doubt::default(),
         }
     }
 
@@ -114,6 +119,16 @@ impl Membership {
         }
     }
 
+    /// Asks the host at this address for admission as a new node.
+    pub(crate) fn join_again(&mut self, cx: &mut Cx<'_>, address: SocketAddr) {
+        cx.shell.config.start = Start::Join(address);
+        self.ask = None;
+        self.echoes.clear();
+        self.standing = Standing::Joining(Backoff::start(cx.now, JOIN_RETRY));
+        cx.arm(cx.now + JOIN_RETRY, Timer::Join);
+        say_join(cx, address);
+    }
+
     /// Asks for admission again.
     pub(crate) fn join_due(&mut self, cx: &mut Cx<'_>) {
         let (Standing::Joining(_), Start::Join(address)) = (&self.standing, &cx.shell.config.start)
@@ -142,6 +157,7 @@ impl Membership {
     pub(crate) fn admitted(&mut self, cx: &mut Cx<'_>, welcome: Welcome) {
         self.standing = Standing::Member;
         self.coordinator_heard = cx.now;
+        self.doubt = Doubt::begin(cx.now);
         cx.shell.me = welcome.node;
         cx.shell.cluster = welcome.cluster;
         cx.shell.set_view(welcome.view);
@@ -192,6 +208,7 @@ impl Membership {
     /// A heartbeat of another node was answered.
     pub(crate) fn heard(&mut self, cx: &Cx<'_>, from: NodeId) {
         if from == cx.coordinator() {
+            self.doubt.answered();
             self.follow(cx.now);
         } else if let Some(heard) = self.echoes.get_mut(&from) {
             *heard = cx.now;
@@ -228,6 +245,7 @@ impl Membership {
         let (epoch, coordinator) = (cx.shell.view.epoch, cx.coordinator());
         let coordinates = coordinator == cx.me();
         if !coordinates {
+            self.doubt.sent(cx.now);
             cx.send(coordinator, Message::Heartbeat { epoch });
         }
         let silent = self.coordinator_silent(cx);

@@ -28,6 +28,9 @@ pub(crate) struct Who {
     pub(crate) pages: u32,
 }
 
+/// An access that waits: the mapping, the page, and what the thread wants.
+pub(crate) type Waiting = (MappingId, PageIndex, Access);
+
 /// A request of a process about pages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ProgramRequest {
@@ -130,6 +133,17 @@ pub(crate) trait Hooks {
 
     /// A mapping, process, member or the membership is gone.
     fn gone(&mut self, cx: &mut Cx<'_>, gone: Gone);
+
+    /// This node's membership has ended, and it joins again as another node. If all that its
+    /// processes rely on is known elsewhere, the policy drops everything and returns the accesses
+    /// that wait. Otherwise it does what [`Gone::Membership`] asks for, and says what is lost.
+    ///
+    /// # Errors
+    /// What is lost, for people.
+    fn leave_behind(&mut self, cx: &mut Cx<'_>) -> Result<Vec<Waiting>, String> {
+        self.gone(cx, Gone::Membership);
+        Err("what this node knew of a segment that is not of policy sequential".into())
+    }
 
     /// This node leaves, and `successor` is to have the pages that only this node has; the policy
     /// hands over some `burst` pages at a time. Called after every input until no page is left: it

@@ -11,7 +11,7 @@ mod sequential;
 mod views;
 
 use hooks::Open;
-pub(crate) use hooks::{Due, Found, Gone, Hooks, ProgramRequest, SyncHooks, Who};
+pub(crate) use hooks::{Due, Found, Gone, Hooks, ProgramRequest, SyncHooks, Waiting, Who};
 pub use release::messages as release_messages;
 
 use pagemesh_wire::SegmentId;

@@ -276,6 +276,7 @@ impl Services {
             OnReply::Gathered => self.gathered(cx, from, &reply),
             OnReply::HandedOver => self.send_handover(cx),
             OnReply::Open { client, name } => self.opened(cx, client, &name, reply),
+            OnReply::Reopened(id) => self.reopened(cx, id, reply),
         }
     }
 
@@ -301,7 +302,15 @@ impl Services {
                     }
                     peer::Reply::Segment(info)
                 }
-                Err(why) => peer::Reply::Refused(why),
+                Err(why) => {
+                    self.call(
+                        cx,
+                        cx.coordinator(),
+                        Call::Close { segment: info.id },
+                        OnReply::Nothing,
+                    );
+                    peer::Reply::Refused(why)
+                }
             },
             other => other,
         };
@@ -323,6 +332,9 @@ impl Services {
     /// The segment, which is added here if it is new.
     pub(crate) fn take_part(&mut self, info: &SegmentInfo) -> Result<&mut Segment, Refusal> {
         use std::collections::btree_map::Entry;
+        if let Some(why) = self.rejoin.lost(info.id) {
+            return Err(why.clone());
+        }
         Ok(match self.segments.entry(info.id) {
             Entry::Occupied(known) => {
                 let known = known.into_mut();

@@ -23,7 +23,14 @@ impl Services {
         client: ClientId,
         request: Request,
     ) {
-        if let Some(why) = self.not_taking_part().or_else(|| unfit(&request)) {
+        let refused = self.rejoin.why_lost(&request).or_else(|| unfit(&request));
+        if let Some(why) = refused {
+            return cx.refuse(ticket, why);
+        }
+        let Some(request) = self.rejoin.takes_request(ticket, client, request) else {
+            return;
+        };
+        if let Some(why) = self.not_taking_part() {
             return cx.refuse(ticket, why);
         }
         match request {
@@ -262,6 +269,7 @@ impl Services {
             self.forget_caller(caller);
         }
         had |= self.locks.cancel(ticket);
+        had |= self.rejoin.cancel(ticket);
         had |= self.sysv.withdraw(ticket);
         had |= self.withdraw_promotion(ticket);
         had |= self.global.shared.cancel(cx, ticket);
@@ -285,6 +293,7 @@ impl Services {
             .segments
             .get_mut(&id)
             .is_some_and(|segment| segment.close(client));
+        self.rejoin.closed(cx, id, |segment| segment.close(client));
         let client = Some(client);
         let detached = true;
         self.sysv_attached(cx, id, Why { client, detached });
@@ -314,6 +323,7 @@ impl Services {
         for segment in self.segments.values_mut().filter(inherited) {
             segment.inherit(parent, child);
         }
+        self.rejoin.forked(parent, child);
         for id in self.sysv_segments(child) {
             let client = Some(parent);
             let detached = false;
@@ -344,6 +354,7 @@ impl Services {
             self.forget_caller(caller);
         }
         self.locks.client_gone(client);
+        self.rejoin.client_gone(cx, client);
         let attached = self.sysv_segments(client);
         let ids: Vec<_> = self.segments.keys().copied().collect();
         for id in ids {

@@ -220,7 +220,11 @@ impl Services {
         } else {
             cx.emit(Event::Expelled {});
         }
+        let rejoins = self.rejoins(cx);
         self.membership.standing = Standing::Out(Refusal::NotMember);
+        if rejoins {
+            return self.begin_rejoin(cx);
+        }
         for then in self.calls.expelled() {
             if !matches!(then, OnReply::Left | OnReply::HandedOver) {
                 let why = Refusal::NotMember;
@@ -234,6 +238,7 @@ impl Services {
         for segment in self.segments.values_mut() {
             segment.policy.gone(cx, Gone::Membership);
         }
+        self.end_rejoin(cx);
     }
 
     /// Whether all is handed over, so that this node must not take any more.

@@ -239,6 +239,27 @@ impl Locks {
         }
     }
 
+    /// This node's membership has ended, and it joins again as another node: forgets all tokens.
+    /// Returns the clients that wait, and the locks that were lent to clients, which are asked to
+    /// give them back.
+    pub(crate) fn leave_behind(
+        &mut self,
+        cx: &mut Cx<'_>,
+    ) -> (Vec<(SyncKey, Ticket, ClientId)>, Vec<SyncKey>) {
+        let (mut waiting, mut lent) = (Vec::new(), Vec::new());
+        for (key, lock) in core::mem::take(&mut self.0) {
+            let waits = lock.waiting.iter();
+            waiting.extend(waits.map(|(ticket, client)| (key, *ticket, *client)));
+            if lock.lent {
+                lent.push(key);
+                if !lock.reclaiming {
+                    cx.push(Effect::ReclaimLock { key });
+                }
+            }
+        }
+        (waiting, lent)
+    }
+
     /// This node leaves: sends every free token to its home. Returns how many tokens are still here
     /// or under way.
     pub(crate) fn hand_over(&mut self, cx: &mut Cx<'_>, segments: &mut Segments) -> usize {

@@ -370,6 +370,7 @@ fn config(options: &Options, about: &About, key: PublicKey) -> Result<Config> {
         pace: Pace::default(),
         check_races: options.check_races,
         standby: options.standby,
+        rejoin: true,
     })
 }
 

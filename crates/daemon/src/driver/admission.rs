@@ -5,6 +5,23 @@ use pagemesh_seal::Refused;
 use std::net::SocketAddr;
 
 impl Driver {
+    /// Explains why this node, which was declared dead, is not a member again, and the cure.
+    pub(crate) fn not_admitted_again(&self) -> String {
+        let refused = self.executor.network.turned_away();
+        let why = refused.map_or_else(
+            || {
+                "if that takes long, see that the hosts of the other members can be reached by \
+                 UDP in both directions"
+                    .into()
+            },
+            |(by, why)| turned_away(by, why),
+        );
+        format!(
+            "this node was declared dead, because it was stopped or cut off, and is joining again; \
+             its programs wait for that: {why}"
+        )
+    }
+
     /// Explains why this node is not a member yet, and the cure.
     pub(crate) fn not_admitted(&self) -> String {
         let Some(join) = self.about.join else {

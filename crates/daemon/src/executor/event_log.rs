@@ -78,6 +78,11 @@ impl EventLog {
                 "another node coordinates the cluster, and this node, which did, is no member any \
                  more: end its programs and restart its daemon with --join",
             ),
+            Event::Rejoined { node } => tracing::warn!(
+                %node,
+                "joined again as another node, after this one was declared dead; `pagemesh status` \
+                 says whether any program has lost something",
+            ),
             Event::Expelled {} if left => tracing::info!("not a member any more"),
             Event::Expelled {} => tracing::error!("not a member of the cluster (any more)"),
             other => tracing::trace!(?other),
@@ -109,6 +114,7 @@ impl EventLog {
                 "the page is lost: go on without it, or make a new segment; if that node is the \
                  coordinator and only stopped, let its daemon go on"
             }
+            Refusal::DeclaredDead { .. } => "end the program and start it again",
             _ => "restart this node's daemon",
         };
         tracing::error!(

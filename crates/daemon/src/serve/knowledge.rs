@@ -123,6 +123,7 @@ impl Driver {
                     .into(),
             ),
             Some(why) => Some(why.to_string()),
+            None if self.node.rejoin().under_way => Some(self.not_admitted_again()),
             None if self.node.id().is_none() => Some(self.not_admitted()),
             None => None,
         }
@@ -170,6 +171,8 @@ impl Driver {
         let out = self.out();
         let is_out = out.is_some();
         let mut problems: Vec<String> = out.into_iter().collect();
+        let lost = self.node.rejoin().lost.into_iter();
+        problems.extend(lost.map(|(name, why)| format!("segment {name}: {why}")));
         problems.extend(self.about.problems.iter().cloned());
         problems.extend(self.executor.near_limits());
         problems.extend(self.near_quotas());

@@ -410,6 +410,7 @@ samples! {
         Version: Refusal::Version { theirs: 2 };
         NotYetMember: Refusal::NotYetMember;
         Superseded: Refusal::Superseded { by: NodeId(2) };
+        DeclaredDead: Refusal::DeclaredDead { was: NodeId(2), lost: "pages".into() };
     }
 }
 

@@ -75,4 +75,16 @@ pub enum Refusal {
         /// The coordinator.
         by: NodeId,
     },
+    /// This node was declared dead and has joined again, and something was lost with its former
+    /// membership.
+    #[error(
+        "this node was declared dead as {was}, because it was stopped or cut off, and has joined \
+         again; lost with that: {lost}; end the programs that use it and start them again"
+    )]
+    DeclaredDead {
+        /// Its number before.
+        was: NodeId,
+        /// What was lost.
+        lost: String,
+    },
 }

@@ -303,16 +303,11 @@ fn an_expelled_node_says_so_and_a_dead_one_is_missed_until_it_is_forgotten() {
     );
     cluster.signal(2, Signal::STOP).unwrap();
     wait_for_the_funeral(&cluster);
-    cluster.signal(2, Signal::CONT).unwrap();
     let (code, said) = say(&cluster, 0, "status");
     assert!(
         code == Some(4) && said.contains("members forget n3"),
         "{code:?}: {said}"
     );
-    eventually("the expelled node says so", || {
-        let (code, said) = say(&cluster, 2, "status");
-        code == Some(4) && said.starts_with("out:") && !said.contains("alive")
-    });
     for _ in 0..2 {
         // Any node passes it on, and once is enough.
         let (code, said) = say(&cluster, 1, "members forget 3");
@@ -330,4 +325,16 @@ fn an_expelled_node_says_so_and_a_dead_one_is_missed_until_it_is_forgotten() {
     );
     let (_, shown) = say(&cluster, 0, "members --all");
     assert!(shown.contains("forgotten"), "{shown}");
+    // It joins again, and stays out only when it is revoked.
+    cluster.signal(2, Signal::CONT).unwrap();
+    eventually("the stopped node is a member again", || {
+        let (code, said) = say(&cluster, 2, "status");
+        code == Some(0) && said.starts_with("healthy: 3 nodes alive")
+    });
+    let (code, said) = say(&cluster, 0, "key revoke 4");
+    assert_eq!(code, Some(0), "{said}");
+    eventually("the revoked node says so", || {
+        let (code, said) = say(&cluster, 2, "status");
+        code == Some(4) && said.starts_with("out:") && !said.contains("alive")
+    });
 }

@@ -101,7 +101,7 @@ fn e15_a_full_pipe_lets_its_writer_wait() {
     let began = Instant::now();
     let full = one.send(b"second", SOON);
     assert!(matches!(full, Err(Error::TimedOut)), "{full:?}");
-    assert!(began.elapsed() < Duration::from_secs(5));
+    assert!(Some(began.elapsed()) >= SOON, "it waited");
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| one.send(b"third", LIMIT));
         assert_eq!(other.receive(LIMIT).unwrap(), b"first");
@@ -205,7 +205,10 @@ fn a_peer_whose_process_is_killed_is_told_and_followed_by_another() {
         let began = Instant::now();
         let dead = one.receive(LIMIT);
         assert!(matches!(dead, Err(Error::PeerDied)), "{dead:?}");
-        assert!(began.elapsed() < Duration::from_secs(5));
+        assert!(
+            Some(began.elapsed()) < LIMIT,
+            "the death ends the wait, not its limit"
+        );
         assert_eq!(one.peer().unwrap(), Peer::Dead);
         let dead = one.send(b"more", LIMIT);
         assert!(matches!(dead, Err(Error::PeerDied)), "{dead:?}");
@@ -247,7 +250,10 @@ fn a_writer_killed_between_messages_leaves_whole_ones() {
             }
         });
         assert!(matches!(victim_dies, Error::PeerDied), "{victim_dies:?}");
-        assert!(began.elapsed() < Duration::from_secs(20));
+        assert!(
+            Some(began.elapsed()) < LIMIT,
+            "the death ends the wait, not its limit"
+        );
         let mesh = cluster.mesh(0);
         drop(one);
         mesh.remove("cut").unwrap();

@@ -4,13 +4,15 @@
 //! [`page`] is what a node knows of one page; a [`context::PageContext`] opens it for the length of one
 //! input. [`owner`] serves the queue, [`copies`] handles what arrives, [`window`] decides how long
 //! a page stays, [`library`] keeps the order where the manager is fixed, [`pins`] holds ranges for
-//! explicit write locks, [`hold`] keeps a whole segment from changing, [`ahead`] asks for pages before they are touched, [`pressure`] empties the frames of a full
-//! node, [`predictor`] is the read-modify-write predictor.
+//! explicit write locks, [`left_behind`] tells what is lost when this node is declared dead, [`hold`]
+//! keeps a whole segment from changing, [`ahead`] asks for pages before they are touched,
+//! [`pressure`] empties the frames of a full node, [`predictor`] is the read-modify-write predictor.
 
 mod ahead;
 mod context;
 mod copies;
 mod hold;
+mod left_behind;
 mod library;
 mod loss;
 mod owner;
@@ -23,7 +25,7 @@ mod search;
 mod table;
 mod window;
 
-use super::hooks::{Due, Found, Gone, Hooks, Open, ProgramRequest, Who};
+use super::hooks::{Due, Found, Gone, Hooks, Open, ProgramRequest, Waiting, Who};
 use crate::effect::{Reply, Rights};
 use crate::event::Event;
 use crate::global::MemoryReport;
@@ -328,6 +330,16 @@ impl Hooks for Sequential {
             Gone::Client(client) => self.client_gone(cx, client),
             Gone::Member(node) => self.member_gone(cx, node),
             Gone::Membership => self.expelled(cx),
+        }
+    }
+
+    fn leave_behind(&mut self, cx: &mut Cx<'_>) -> Result<Vec<Waiting>, String> {
+        match self.only_here(cx) {
+            None => Ok(self.drop_all(cx)),
+            Some(lost) => {
+                self.expelled(cx);
+                Err(lost)
+            }
         }
     }
 

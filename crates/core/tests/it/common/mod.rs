@@ -49,6 +49,7 @@ pub struct Cluster {
     dies: Option<(usize, NodeId)>,
     pace: Pace,
     standby: bool,
+    rejoin: bool,
     /// Pairs of nodes between which nothing gets through.
     pub cut: Option<fn(NodeId, NodeId) -> bool>,
 }
@@ -96,15 +97,20 @@ impl Cluster {
 
     /// The same, at this pace.
     pub fn paced(count: usize, pace: Pace) -> Self {
-        Self::of(count, pace, false)
+        Self::of(count, pace, (false, false))
+    }
+
+    /// The same, whose nodes join again when they were declared dead.
+    pub fn that_rejoins(count: usize) -> Self {
+        Self::of(count, Pace::default(), (false, true))
     }
 
     /// The same, whose coordinator names a standby.
     pub fn with_standby(count: usize) -> Self {
-        Self::of(count, Pace::default(), true)
+        Self::of(count, Pace::default(), (true, false))
     }
 
-    fn of(count: usize, pace: Pace, standby: bool) -> Self {
+    fn of(count: usize, pace: Pace, (standby, rejoin): (bool, bool)) -> Self {
         let mut cluster = Self {
             nodes: Vec::new(),
             now: Time(1_000_000),
@@ -122,6 +128,7 @@ impl Cluster {
             dies: None,
             pace,
             standby,
+            rejoin,
             cut: None,
         };
         for _ in 0..count {
@@ -148,6 +155,7 @@ impl Cluster {
             check_races: false,
             quotas: pagemesh_core::Quotas::default(),
             standby: self.standby,
+            rejoin: self.rejoin,
         }));
         let node = NodeId(index as u16 + 1);
         self.input(node, Input::Deadline);
