@@ -171,6 +171,12 @@ events! {
     FilePageDropped {} => "file_pages_dropped",
     /// The directory said that this node caches pages of a file that it did not.
     FilePageMissed {} => "file_pages_missed",
+    /// The last copy of a page of a file was sent to another node, which is to keep it.
+    FilePagePut {} => "file_pages_put",
+    /// A page of a file is kept here for other nodes.
+    FilePageKept {} => "file_pages_kept",
+    /// A page that was kept for others was sent on to another node (N-chance).
+    PageSentOn {} => "pages_sent_on",
 }
 
 #[cfg(test)]

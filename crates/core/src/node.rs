@@ -175,7 +175,8 @@ impl Node {
     /// The number of pages that this node keeps for others.
     #[must_use]
     pub fn pages_borrowed(&self) -> u64 {
-        self.services.global.donor.len().into()
+        let global = &self.services.global;
+        (global.donor.len() + global.shared.kept()).into()
     }
 
     /// Whether a child of a process that has the segment open inherits it.

@@ -6,7 +6,13 @@ use rmpv::Value;
 pub type Step = fn(&mut Value) -> Result<(), String>;
 
 /// The first step leads from [`OLDEST`](super::OLDEST) to the version after it.
-pub(super) const STEPS: &[Step] = &[add_global_memory, add_terms, add_shared_pages, add_holds];
+pub(super) const STEPS: &[Step] = &[
+    add_global_memory,
+    add_terms,
+    add_shared_pages,
+    add_holds,
+    add_kept_pages,
+];
 
 /// Version 2 has global memory: no pages are lent, no epoch has begun, no budget is known.
 fn add_global_memory(node: &mut Value) -> Result<(), String> {
@@ -161,6 +167,28 @@ fn add_shared_pages(node: &mut Value) -> Result<(), String> {
 
 /// Version 5 has segments that are held: if nothing is there, none is.
 fn add_holds(_: &mut Value) -> Result<(), String> {
+    Ok(())
+}
+
+/// Version 6 keeps pages of files for other nodes, and sends pages on: none is kept, and what is kept
+/// was sent by its owner.
+fn add_kept_pages(node: &mut Value) -> Result<(), String> {
+    insert_wherever(
+        node,
+        &["version", "seal", "on_disk", "used"],
+        &[("rounds", 1.into()), ("sent_on", false.into())],
+    );
+    let kept = map([
+        ("pages", map([])),
+        ("ages", Value::Array(Vec::new())),
+        ("free", Value::Array(Vec::new())),
+        ("fresh", 0.into()),
+    ]);
+    insert_wherever(
+        node,
+        &["pod", "directory", "pools", "lookups", "announcing"],
+        &[("kept", kept)],
+    );
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use crate::patience::Awaited;
 use crate::prefetch::Ahead;
 use crate::shell::Cx;
 use crate::time::Time;
-use pagemesh_wire::peer::{Access, Backing, Global, Message, Refusal};
+use pagemesh_wire::peer::{Access, Backing, Global, LentPage, Message, Refusal};
 use pagemesh_wire::{MappingId, NodeId, PageIndex, Version};
 use serde::{Deserialize, Serialize};
 
@@ -167,6 +167,27 @@ impl Private {
         cx.emit(Event::DonorMissed { segment, page });
         self.forgotten(page, from);
         if self.fetches.contains_key(&page) {
+            self.again(cx, page);
+        }
+    }
+
+    /// A donor has sent a page on to another node, which has it from now on (G26).
+    pub(super) fn moved(&mut self, cx: &mut Cx<'_>, from: NodeId, (lent, to): (LentPage, NodeId)) {
+        let page = lent.page;
+        let known = self.pages.get_mut(&page);
+        let known = known.filter(|known| known.version == lent.version && known.on_disk);
+        let Some(known) = known.filter(|known| known.donors.all().contains(from)) else {
+            return cx.emit(Event::Stale {});
+        };
+        known.donors.remove(from);
+        if to != cx.me() && cx.is_alive(to) {
+            known.donors.add(to, true);
+        }
+        if self
+            .fetches
+            .get(&page)
+            .is_some_and(|fetch| fetch.from == from)
+        {
             self.again(cx, page);
         }
     }

@@ -236,6 +236,24 @@ fn a_donor_that_has_nothing_says_nothing_or_is_gone_means_the_disk() {
 }
 
 #[test]
+fn a_page_that_was_sent_on_is_asked_for_where_it_is() {
+    let mut bench = Bench::new(Backing::File, &[DONOR]);
+    for page in 0..3 {
+        bench.fault(page, Access::Write);
+    }
+    let moved = |page, to| Message::DonorReply(DonorReply::Moved(lent(page, 1), to));
+    // Only a donor of the page is believed.
+    assert_eq!(bench.hear(OTHER, moved(0, NodeId(4))), [""; 0]);
+    assert_eq!(bench.fault(0, Access::Write).last().unwrap(), "get [0]→n2");
+    assert_eq!(bench.hear(DONOR, moved(0, OTHER)), ["get [0]→n3"]);
+    assert_eq!(bench.got(OTHER, 0, 1), ["fill 0 Payload", "map 0 Write"]);
+    // A node that is none means the disk.
+    bench.hear(DONOR, moved(1, NodeId(40)));
+    let done = bench.fault(1, Access::Read);
+    assert!(done.contains(&"fill 1 Disk".into()), "{done:?}");
+}
+
+#[test]
 fn an_older_version_is_never_taken() {
     let mut bench = Bench::new(Backing::File, &[DONOR]);
     for page in [0, 1, 2, 0] {
