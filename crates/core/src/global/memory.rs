@@ -113,6 +113,12 @@ impl Memory {
         }
     }
 
+    /// Whether pages have to be dropped for other pages somewhere. If not, donors have room for pages
+    /// that their owners have in memory, too.
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.min_age != Duration::MAX
+    }
+
     /// The donor for a page of this age, except those in `without`; none if it is to be dropped, or
     /// to go to the disk alone (G10).
     pub(crate) fn choose(

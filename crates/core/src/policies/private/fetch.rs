@@ -83,10 +83,17 @@ impl Private {
         Some(from)
     }
 
+    /// Whether donors drop pages as they send them. While memory is not scarce they keep them: a page
+    /// that is not stored to need not be sent again. If the donor was asked otherwise before memory
+    /// became scarce, or the other way round, the page is read from the disk once.
+    fn forgets(&self, cx: &Cx<'_>) -> bool {
+        self.backing == Backing::File && cx.shell.memory.is_scarce()
+    }
+
     /// Sends a request for some pages of which this node has open requests.
     pub(super) fn ask(&self, cx: &mut Cx<'_>, from: NodeId, pages: &[PageIndex]) {
         let segment = self.segment;
-        let forget = self.backing == Backing::File;
+        let forget = self.forgets(cx);
         for pages in pages.chunks(Global::PAGES) {
             let version = |page: &PageIndex| Some((*page, self.pages.get(page)?.version));
             let pages = pages.iter().filter_map(version).collect();
@@ -125,7 +132,7 @@ impl Private {
         cx.end(&fetch.backoff, self.timer(page));
         cx.answered(Awaited::Page, fetch.since, &fetch.backoff);
         cx.emit(Event::BytesArrived { segment, page });
-        if self.backing == Backing::File {
+        if self.forgets(cx) {
             self.forgotten(page, from);
         }
         if fetch.waiters.is_empty() && fetch.ahead.is_none() {
