@@ -248,8 +248,20 @@ fn skewed(document: &Document) -> Vec<Claim> {
     let traffic = |kind: &str, what: &str, word: &str| {
         let epoch = at(kind, 0, 1.0, "epoch", what)?;
         let chance = at(kind, 0, 1.0, "n-chance", what)?;
-        let words = format!("{word}: {:.2} of n-chance's", epoch / chance);
-        Some((words, epoch / chance < 0.34))
+        let before = kind.trim_end_matches(" interference");
+        let kind = if before == "model" {
+            "model skew"
+        } else {
+            kind
+        };
+        let speed = |placement| at(kind, 0, 1.0, placement, "speedup");
+        let (fast, other) = (speed("epoch")?, speed("n-chance")?);
+        let words = format!(
+            "{word}: {:.2} of n-chance's, at a speedup of {fast:.2}, n-chance's {other:.2}",
+            epoch / chance
+        );
+        // What is not sent costs nothing, and brings nothing.
+        Some((words, epoch / chance < 0.34 && fast >= other))
     };
     let claim =
         "where a quarter of the nodes has three quarters of the idle memory GMS beats N-chance";
