@@ -56,6 +56,10 @@ fn operations(document: &Document) -> Vec<Claim> {
         let [owner, donor] =
             ["owner us", "donor us"].map(|what| document.get(&format!("costs gms {what}")));
         let (owner, donor) = (owner?, donor?);
+        // While memory is not scarce pages that were only read are not sent again.
+        document
+            .get("costs gms putpages")
+            .filter(|puts| *puts > 0.0)?;
         let words = format!(
             "the sender's daemon works {owner:.1} us for a getpage and a putpage, the target's {donor:.1} us for either"
         );
@@ -228,7 +232,7 @@ fn skewed(document: &Document) -> Vec<Claim> {
         let epoch = at(kind, 2, 1.0, "epoch", "speedup")?;
         let chance = at(kind, 2, 1.5, "n-chance", "speedup")?;
         let words = format!("{word}: {epoch:.2}, n-chance with half as much again {chance:.2}");
-        Some((words, chance > 0.9 * epoch))
+        Some((words, (chance / epoch - 1.0).abs() < 0.15))
     };
     let slowdown = (|| {
         let name = |placement: &str, idle: f64| {

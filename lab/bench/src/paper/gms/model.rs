@@ -364,6 +364,7 @@ impl Cluster {
         self.rate = 0;
         self.until = self.now + EPOCH;
         if idle < LITTLE {
+            self.weights.fill(0);
             (self.total, self.min_age, self.left) = (0, 0, u64::MAX);
             return;
         }

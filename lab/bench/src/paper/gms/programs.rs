@@ -21,7 +21,7 @@ pub(super) const PROGRAMS: [Program; 3] = [
     Program {
         name: "numpy: gather",
         words: &[
-            "python3",
+            "/usr/bin/python3",
             "-c",
             "import numpy as n\n\
              a = n.arange(4 << 20, dtype='f8')\n\

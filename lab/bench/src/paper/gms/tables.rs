@@ -98,8 +98,8 @@ fn operations(document: &Document) -> String {
         ],
     );
     text += &format!(
-        "\nThe raw exchange of a page takes {} us ({RAW}); the declared disk {} us at random and {} us in order. The owner's processor time is that of its \
-         daemon for a read, with the putpage that makes room; the rest of a read is the network, the wake-ups, and the kernel's.\n",
+        "\nThe raw exchange of a page takes {} us ({RAW}); the declared disk {} us at random and {} us in order. The owner's processor time is that of its daemon for a read; the rest of a read is the network, the wake-ups, and the kernel's.\n\
+         While memory is not scarce a donor keeps what it sends back (decision 0031), so pages that are only read need no putpage.\n",
         cell(document, "costs raw us", 1),
         cell(document, "costs declared random us", 0),
         cell(document, "costs declared next us", 0),
