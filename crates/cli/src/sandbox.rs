@@ -82,6 +82,8 @@ pub struct Plan {
     pub grace: Duration,
     /// Further arguments for every daemon.
     pub daemon_args: Vec<String>,
+    /// Further arguments for single daemons, by node; none for those beyond its end.
+    pub own_args: Vec<Vec<String>>,
     /// The program `pagemesh`; found beside this one if `None`.
     pub program: Option<PathBuf>,
 }
@@ -103,6 +105,7 @@ impl Plan {
             latency: false,
             grace: Duration::ZERO,
             daemon_args: Vec::new(),
+            own_args: Vec::new(),
             program: None,
         }
     }
@@ -285,7 +288,8 @@ impl Sandbox {
             .arg("--socket")
             .arg(self.room.socket(index))
             .args(more)
-            .args(&self.plan.daemon_args);
+            .args(&self.plan.daemon_args)
+            .args(self.plan.own_args.get(index).into_iter().flatten());
         if index > 0 {
             command.arg(format!("--join={}", self.network.address(0)));
         }

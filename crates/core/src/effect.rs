@@ -73,6 +73,8 @@ pub enum Source {
     Prefix(u16),
     /// The file behind a segment of policy `private`; only to fill frames.
     Disk,
+    /// The stash of this page of [`SegmentId::KEPT_FILES`]; only to fill frames.
+    Kept(PageIndex),
 }
 
 /// A step that the driver carries out.

@@ -175,6 +175,12 @@ events! {
     PressedOut { segment: SegmentId, page: PageIndex } => "pages_pressed_out",
     /// This node has joined again after it was declared dead, and its programs go on.
     Rejoined { node: NodeId } => "rejoined",
+    /// The last copy of a page of a file was sent to another node, which is to keep it.
+    FilePagePut {} => "file_pages_put",
+    /// A page of a file is kept here for other nodes.
+    FilePageKept {} => "file_pages_kept",
+    /// A page that was kept for others was sent on to another node (N-chance).
+    PageSentOn {} => "pages_sent_on",
 }
 
 #[cfg(test)]

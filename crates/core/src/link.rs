@@ -205,6 +205,8 @@ impl Services {
             Message::Put(put) => self.put(cx, from, &put),
             Message::Global(message) => self.global_message(cx, from, message),
             Message::SharedPage(page) => self.global.shared.came(cx, page),
+            Message::SharedPut(put) => self.shared_put(cx, &put),
+            Message::Forward(on) => self.sent_on(cx, &on),
             Message::PassAckMany(many) => self.passed_many(cx, from, &many),
             Message::Call { call, floor, body } => {
                 let caller = Caller { node: from, call };

@@ -182,7 +182,8 @@ impl Node {
     /// The number of pages that this node keeps for others.
     #[must_use]
     pub fn pages_borrowed(&self) -> u64 {
-        self.services.global.donor.len().into()
+        let global = &self.services.global;
+        (global.donor.len() + global.shared.kept()).into()
     }
 
     /// The number of frames that segments have.

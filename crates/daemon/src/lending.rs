@@ -5,6 +5,7 @@
 //! stored them, which nobody but the superuser can read. Writing and reading are synchronous: a slow
 //! disk delays the programs that wait for it, and all others of this node.
 
+use crate::experiment::SlowDisk;
 use anyhow::{Context as _, Result};
 use pagemesh_core::PageRange;
 use pagemesh_os::memfd::{PAGE, PageBytes};
@@ -20,6 +21,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// Seals lent pages, and keeps the files of private segments.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub(crate) struct Lending {
     files: BTreeMap<SegmentId, File>,
     /// Files made, and not yet kept for the next daemon.
     fresh: Vec<SegmentId>,
+    /// Reads take longer, for a measurement.
+    pub(crate) disk: Option<SlowDisk>,
     /// Change what goes back to owners, for a test.
     pub(crate) tampers: bool,
     /// Contents on their way to a donor.
@@ -77,6 +81,7 @@ impl Lending {
             directory: directory.to_owned(),
             files: BTreeMap::new(),
             fresh: Vec::new(),
+            disk: None,
             tampers: false,
             sealed: Vec::with_capacity(PAGE),
         }
@@ -153,12 +158,16 @@ impl Lending {
     /// # Errors
     /// If there is no file, or the disk does not work.
     pub(crate) fn load(
-        &self,
+        &mut self,
         (segment, page): (SegmentId, PageIndex),
     ) -> io::Result<Box<PageBytes>> {
+        let began = self.disk.is_some().then(Instant::now);
         let file = self.files.get(&segment).ok_or(io::ErrorKind::NotFound)?;
         let mut bytes = Box::new([0; PAGE]);
         file.read_exact_at(&mut bytes[..], page.offset().0)?;
+        if let (Some(disk), Some(began)) = (&mut self.disk, began) {
+            disk.read(began, (segment, page));
+        }
         Ok(bytes)
     }
 
@@ -209,13 +218,14 @@ mod tests {
         };
         let contents = [[1; PAGE], [2; PAGE], [3; PAGE]];
         lending.store(pages, &contents.each_ref()).unwrap();
-        let byte =
-            |lending: &Lending, page| lending.load((segment, PageIndex(page))).map(|page| page[9]);
+        let byte = |lending: &mut Lending, page| {
+            lending.load((segment, PageIndex(page))).map(|page| page[9])
+        };
         assert_eq!(
-            [7, 8, 9].map(|page| byte(&lending, page).unwrap()),
+            [7, 8, 9].map(|page| byte(&mut lending, page).unwrap()),
             [1, 2, 3]
         );
-        assert!(byte(&lending, 10).is_err(), "beyond the end");
+        assert!(byte(&mut lending, 10).is_err(), "beyond the end");
         assert_eq!(
             std::fs::read_dir(&directory).unwrap().count(),
             0,
@@ -228,8 +238,8 @@ mod tests {
             .map(|(id, fd)| (id, fd.try_clone_to_owned().unwrap()))
             .collect();
         let mut next = Lending::adopt(secret, files, &directory).unwrap();
-        assert_eq!(byte(&next, 8).unwrap(), 2);
-        assert!(next.forget(segment) && byte(&next, 8).is_err());
+        assert_eq!(byte(&mut next, 8).unwrap(), 2);
+        assert!(next.forget(segment) && byte(&mut next, 8).is_err());
         std::fs::remove_dir(&directory).unwrap();
     }
 }

@@ -78,7 +78,7 @@ pub use crash_point::CrashPoint;
 pub use daemon::{run, run_announced};
 pub use experiment::Experiment;
 #[cfg(feature = "experiment")]
-pub use experiment::{ExperimentError, Tick};
+pub use experiment::{Disk, ExperimentError, Tick};
 pub use options::{Admission, Compress, Options, Waiting};
 pub use pagemesh_core::Placement;
 pub use quota::{Quota, QuotaError};

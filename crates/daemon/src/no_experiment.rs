@@ -3,8 +3,10 @@
 
 use anyhow::Result;
 use pagemesh_core::Time;
+use pagemesh_wire::{PageIndex, SegmentId};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
 /// No switch is set, for there is none.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,6 +16,10 @@ pub struct Experiment {}
 #[derive(Debug)]
 pub(crate) enum Edge {}
 
+/// No slow disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SlowDisk {}
+
 /// No ticks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ticks {}
@@ -21,6 +27,11 @@ pub(crate) enum Ticks {}
 impl Experiment {
     /// No ticks.
     pub(crate) fn ticks(self, _now: u64) -> Option<Ticks> {
+        None
+    }
+
+    /// The disk is as fast as it is.
+    pub(crate) fn slow_disk(self) -> Option<SlowDisk> {
         None
     }
 }
@@ -66,5 +77,11 @@ impl Ticks {
 
     pub(crate) fn due(self, _deadline: u64) -> u64 {
         match self {}
+    }
+}
+
+impl SlowDisk {
+    pub(crate) fn read(&mut self, _began: Instant, _page: (SegmentId, PageIndex)) {
+        match *self {}
     }
 }

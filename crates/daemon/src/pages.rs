@@ -409,6 +409,7 @@ fn known<'a>(
         Source::Payload => payload.page(),
         Source::Zero => Some(ZEROS),
         Source::Stash => stash.get(at.0, at.1),
+        Source::Kept(slot) => stash.get(SegmentId::KEPT_FILES, slot),
         Source::Twin => changes.twin_of(at).and_then(|twin| twin.try_into().ok()),
         Source::Frame | Source::Prefix(_) | Source::Disk => None,
     }

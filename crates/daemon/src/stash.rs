@@ -30,6 +30,10 @@ const SLOTS: usize = 1 << 22;
 /// Slots kept warm: who walks through memory and writes has this many under way.
 const WARM: usize = 1024;
 
+/// A donor's pages come and go: of the slots in use this part is kept warm besides. Giving memory back
+/// and getting it again takes longer than copying a page.
+const WARM_PART: usize = 8;
+
 /// A label has two words: the segment; the page and one, or zero if there is none.
 const LABEL: usize = 2;
 
@@ -198,10 +202,17 @@ impl Stash {
 
     fn release(&mut self, slot: usize, segment: SegmentId) {
         self.write_label(slot, segment.0, 0);
-        if self.warm.len() < WARM {
-            self.warm.push(slot);
-            return;
+        self.warm.push(slot);
+        // The fewer pages are left, the fewer slots stay warm.
+        while self.warm.len() > WARM + self.slots.len() / WARM_PART {
+            if let Some(slot) = self.warm.pop() {
+                self.cool(slot);
+            }
         }
+    }
+
+    /// Gives the memory of a slot back to the host.
+    fn cool(&mut self, slot: usize) {
         if let Err(error) = self.region.clear(slot * PAGE..(slot + 1) * PAGE) {
             tracing::debug!(%error, "memory of the stash stays taken");
         }

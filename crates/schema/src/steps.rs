@@ -11,7 +11,7 @@ pub(super) const STEPS: &[Step] = &[
     add_terms,
     add_shared_pages,
     add_holds,
-    add_rejoin,
+    add_rejoin_and_kept_pages,
 ];
 
 /// Version 2 has global memory: no pages are lent, no epoch has begun, no budget is known.
@@ -170,7 +170,13 @@ fn add_holds(_: &mut Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Version 6 joins again after it was declared dead: it never was.
+/// Version 6 joins again after it was declared dead, and keeps pages of files for other nodes.
+fn add_rejoin_and_kept_pages(node: &mut Value) -> Result<(), String> {
+    add_rejoin(node)?;
+    add_kept_pages(node)
+}
+
+/// This node was never declared dead.
 fn add_rejoin(node: &mut Value) -> Result<(), String> {
     let rejoin = map([
         ("times", 0.into()),
@@ -192,6 +198,27 @@ fn add_rejoin(node: &mut Value) -> Result<(), String> {
         node,
         &["standing", "coordinator_heard"],
         &[("doubt", doubt)],
+    );
+    Ok(())
+}
+
+/// No page is kept, and what is kept was sent by its owner.
+fn add_kept_pages(node: &mut Value) -> Result<(), String> {
+    insert_wherever(
+        node,
+        &["version", "seal", "on_disk", "used"],
+        &[("rounds", 1.into()), ("sent_on", false.into())],
+    );
+    let kept = map([
+        ("pages", map([])),
+        ("ages", Value::Array(Vec::new())),
+        ("free", Value::Array(Vec::new())),
+        ("fresh", 0.into()),
+    ]);
+    insert_wherever(
+        node,
+        &["pod", "directory", "pools", "lookups", "announcing"],
+        &[("kept", kept)],
     );
     Ok(())
 }

@@ -115,6 +115,9 @@ id! {
 }
 
 impl SegmentId {
+    /// No segment: a node's stash has pages of files under it that the node keeps for others.
+    pub const KEPT_FILES: Self = Self(0xffff_ffff_ffff);
+
     /// The segment numbered `serial` among those created by `home`.
     #[must_use]
     pub fn new(home: NodeId, serial: u64) -> Self {

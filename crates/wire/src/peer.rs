@@ -29,8 +29,8 @@ pub use addressee::Addressee;
 pub use decision::{Decision, Decisions};
 pub use diffs::{DiffName, Diffs};
 pub use global::{
-    AGE_CLASSES, AgeSummary, DonorReply, EpochPlan, Global, Got, LentPage, MemoryReport, PageSeal,
-    Placement, Put,
+    AGE_CLASSES, AgeSummary, DonorReply, EpochPlan, Forward, Global, Got, LentPage, MemoryReport,
+    PageSeal, Placement, Put,
 };
 pub use inheritance::{Arrival, Inheritance, Owner, Service};
 pub use member::{Health, Join, Member, MemberView, Welcome};
@@ -44,7 +44,7 @@ pub use refusal::Refusal;
 pub use segment::{
     Backing, Credentials, Manager, Policy, SegmentInfo, SegmentSpec, Spread, Window,
 };
-pub use shared::{FileKey, FilePart, SharedPage};
+pub use shared::{FileKey, FilePart, SharedPage, SharedPut};
 pub use token::{Acquire, Grant};
 
 /// A call that some node answers once, however often it arrives.
@@ -397,6 +397,10 @@ pub enum Message {
     Global(Global),
     /// See [`SharedPage`].
     SharedPage(SharedPage),
+    /// See [`SharedPut`].
+    SharedPut(SharedPut),
+    /// See [`Forward`].
+    Forward(Forward),
 }
 
 /// Why a datagram's body was not understood.
@@ -435,6 +439,8 @@ impl Message {
                 | Self::Put(_)
                 | Self::Got(_)
                 | Self::SharedPage(_)
+                | Self::SharedPut(_)
+                | Self::Forward(_)
         )
     }
 

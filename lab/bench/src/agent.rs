@@ -161,6 +161,8 @@ pub(super) const COUNTED: &[&str] = &[
     "pages_in",
     "pages_from_disk",
     "pages_returned",
+    "pages_lent",
+    "pages_borrowed",
 ];
 
 /// Answers of an agent.

@@ -1,6 +1,7 @@
 //! `bench paper`: what a paper measured, measured here, beside its figures.
 
 mod claims;
+mod gms;
 mod mether;
 mod mirage;
 mod origin;
@@ -24,6 +25,8 @@ enum Which {
     Treadmarks(Box<treadmarks::Treadmarks>),
     /// MIRAGE+, 1994: faults by every switch, compression, Battleship, matrix multiply
     Mirage(mirage::Mirage),
+    /// GMS, 1995: idle memory of other nodes before the disk
+    Gms(gms::Gms),
     /// Mether, 1993: two processes count by five protocols, and a sparse solver
     Mether(mether::Mether),
 }
@@ -33,6 +36,7 @@ impl Paper {
         match self.which {
             Which::Treadmarks(command) => command.run(global),
             Which::Mirage(command) => command.run(global),
+            Which::Gms(command) => command.run(global),
             Which::Mether(command) => command.run(global),
         }
     }
@@ -79,6 +83,7 @@ mod tests {
         let page = std::fs::read_to_string(papers().join("README.md")).unwrap();
         let mut claims: Vec<Claim> = super::mirage::shipped_claims();
         claims.extend(super::treadmarks::shipped_claims());
+        claims.extend(super::gms::shipped_claims());
         let mut codes: BTreeMap<&str, Vec<Verdict>> = BTreeMap::new();
         for claim in &claims {
             codes.entry(claim.code).or_default().push(claim.verdict);

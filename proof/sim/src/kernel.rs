@@ -266,7 +266,7 @@ impl Kernel {
             Source::Payload => payload.map(words_of),
             // Only policy views sends parts of pages; `views` of this crate simulates it.
             Source::Prefix(_) => None,
-            Source::Disk => None,
+            Source::Disk | Source::Kept(_) => None,
         };
         let Some(words) = words else {
             ensure!(

@@ -26,6 +26,8 @@ pub(crate) enum Placement {
     Random,
     /// None: private pages go to the disk
     None,
+    /// Any other node, and donors without room send pages on (N-chance forwarding), to compare
+    NChance,
 }
 
 /// Run the daemon of this node in the foreground

@@ -205,6 +205,7 @@ fn placement(placement: Placement) -> &'static str {
         Placement::Epoch => "epoch",
         Placement::Random => "random",
         Placement::None => "none",
+        Placement::NChance => "n-chance",
     }
 }
 

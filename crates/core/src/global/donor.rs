@@ -1,14 +1,16 @@
 //! The pages that this node keeps for others: sealed contents in its stash.
 
-use super::Ages;
+use super::{Ages, SharedPages};
 use crate::effect::{Effect, Source};
 use crate::event::Event;
 use crate::limits::LEAVE_BURST;
 use crate::shell::Cx;
 use crate::time::Time;
 use core::time::Duration;
-use pagemesh_wire::peer::{AgeSummary, DonorReply, Global, Got, LentPage, Message, PageSeal, Put};
-use pagemesh_wire::{NodeId, PageIndex, SegmentId, Version};
+use pagemesh_wire::peer::{
+    AgeSummary, DonorReply, Forward, Global, Got, LentPage, Message, PageSeal, Placement, Put,
+};
+use pagemesh_wire::{NodeId, NodeSet, PageIndex, SegmentId, Version};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -34,6 +36,10 @@ struct Held {
     seal: PageSeal,
     on_disk: bool,
     used: Time,
+    /// Nodes that may keep it, this one included (G26).
+    rounds: u8,
+    /// Another donor sent it, not the owner.
+    sent_on: bool,
 }
 
 /// The outcome of a putpage.
@@ -54,45 +60,103 @@ impl Donor {
     }
 
     /// A page comes to be kept. The oldest one goes for it if there is no room.
-    pub(crate) fn put(&mut self, cx: &mut Cx<'_>, from: NodeId, put: &Put) -> Taken {
-        let name = (put.lent.segment, put.lent.page);
+    pub(crate) fn put(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        put: &Put,
+        files: &mut SharedPages,
+    ) -> Taken {
         if put.lent.segment.home() != from {
             cx.emit(Event::Malformed {});
             return Taken::Known;
         }
-        let known = self.pages.get(&name).copied();
+        // The owner knows better than another donor what is new.
+        let known = self.pages.get(&(put.lent.segment, put.lent.page)).copied();
+        let known = known.filter(|held| !held.sent_on || held.version == put.lent.version);
         if known.is_some_and(|held| held.version > put.lent.version) {
             cx.emit(Event::Stale {});
             return Taken::Known;
         }
-        let room = cx.shell.memory.budgets.lend.0;
-        let age = Duration::from_millis(put.age.into());
-        let used = Time(cx.now.0.saturating_sub(age.as_nanos() as u64));
-        if known.is_none() && self.len() >= room && !(room > 0 && self.drop_oldest(cx, used)) {
-            Self::refuse(cx, from, put);
-            return Taken::Refused;
-        }
-        let (segment, page) = name;
         let is_new = known.is_none_or(|held| held.version < put.lent.version);
         if is_new {
-            cx.push(Effect::Stow { segment, page });
-            cx.emit(Event::PageBorrowed { segment, page });
-            self.take(name);
             let held = Held {
                 version: put.lent.version,
                 seal: put.seal,
                 on_disk: put.on_disk,
-                used,
+                used: used(cx, put.age),
+                rounds: cx.shell.memory.rounds(),
+                sent_on: false,
             };
-            self.pages.insert(name, held);
-            if put.on_disk {
-                self.droppable.insert(used, name);
+            if !self.keep(cx, put.lent, held, files) {
+                Self::refuse(cx, from, put);
+                return Taken::Refused;
             }
         }
         if put.answer {
             cx.send(from, Message::DonorReply(DonorReply::Kept(put.lent)));
         }
         if is_new { Taken::New } else { Taken::Known }
+    }
+
+    /// Another donor has no room for a page, and sends it on (G26).
+    pub(crate) fn sent_on(&mut self, cx: &mut Cx<'_>, on: &Forward, files: &mut SharedPages) {
+        let (put, owner) = (&on.put, on.put.lent.segment.home());
+        let possible = put.on_disk && !put.answer && (1..Placement::ROUNDS).contains(&on.rounds);
+        if !possible || owner == cx.me() || !cx.is_alive(owner) {
+            return cx.emit(Event::Malformed {});
+        }
+        let name = (put.lent.segment, put.lent.page);
+        let known = self.pages.get(&name);
+        if known.is_some_and(|held| !held.sent_on || held.version >= put.lent.version) {
+            return cx.emit(Event::Stale {});
+        }
+        let held = Held {
+            version: put.lent.version,
+            seal: put.seal,
+            on_disk: true,
+            used: used(cx, put.age),
+            rounds: on.rounds,
+            sent_on: true,
+        };
+        if !self.keep(cx, put.lent, held, files) {
+            cx.emit(Event::PutRefused {});
+        }
+    }
+
+    /// Keeps a page; false if there is no room.
+    fn keep(
+        &mut self,
+        cx: &mut Cx<'_>,
+        lent: LentPage,
+        held: Held,
+        files: &mut SharedPages,
+    ) -> bool {
+        let (segment, page) = (lent.segment, lent.page);
+        let name = (segment, page);
+        if !self.pages.contains_key(&name) && !self.make_room(cx, held.used, files) {
+            return false;
+        }
+        cx.push(Effect::Stow { segment, page });
+        cx.emit(Event::PageBorrowed { segment, page });
+        self.take(name);
+        self.pages.insert(name, held);
+        if held.on_disk {
+            self.droppable.insert(held.used, name);
+        }
+        true
+    }
+
+    /// Makes room for one more page, last used at `used`: the oldest one goes if it is older. False
+    /// if there is no room.
+    pub(crate) fn make_room(
+        &mut self,
+        cx: &mut Cx<'_>,
+        used: Time,
+        files: &mut SharedPages,
+    ) -> bool {
+        let lend = cx.shell.memory.budgets.lend.0;
+        self.len() + files.kept() < lend || (lend > 0 && self.drop_oldest(cx, used, files, true))
     }
 
     /// The owner wants pages back.
@@ -176,8 +240,9 @@ impl Donor {
     }
 
     /// The host wants memory back: the oldest pages go, as far as their owners have them.
-    pub(crate) fn shrink(&mut self, cx: &mut Cx<'_>) {
-        while self.len() > cx.shell.memory.budgets.lend.0 && self.drop_oldest(cx, cx.now) {}
+    pub(crate) fn shrink(&mut self, cx: &mut Cx<'_>, files: &mut SharedPages) {
+        let lend = cx.shell.memory.budgets.lend.0;
+        while self.len() + files.kept() > lend && self.drop_oldest(cx, cx.now, files, false) {}
     }
 
     /// A member is gone, and with it all use for its pages.
@@ -214,23 +279,79 @@ impl Donor {
     }
 
     /// The ages of the pages that may be replaced.
-    pub(crate) fn summarize(&self, now: Time, lend: u32, into: &mut AgeSummary) {
-        into.free = lend.saturating_sub(self.len());
+    pub(crate) fn summarize(
+        &self,
+        now: Time,
+        lend: u32,
+        files: &SharedPages,
+        into: &mut AgeSummary,
+    ) {
+        into.free = lend.saturating_sub(self.len() + files.kept());
         self.droppable.summarize(now, BOOST, &mut into.global);
+        files.summarize_kept(now, BOOST, &mut into.global);
     }
 
-    /// Drops the oldest page if it is older than `used`.
-    fn drop_oldest(&mut self, cx: &mut Cx<'_>, used: Time) -> bool {
-        let oldest = self
-            .droppable
-            .oldest()
-            .filter(|(oldest, _)| *oldest <= used);
-        let Some((_, name)) = oldest else {
-            return false;
+    /// Drops the oldest page of all that are kept if it is older than `used`. Under N-chance another
+    /// node may get it if `forward`.
+    fn drop_oldest(
+        &mut self,
+        cx: &mut Cx<'_>,
+        used: Time,
+        files: &mut SharedPages,
+        forward: bool,
+    ) -> bool {
+        let mine = self.droppable.oldest();
+        let its = files.oldest_kept();
+        let file_first = its.is_some_and(|its| mine.is_none_or(|(mine, _)| its < mine));
+        let oldest = if file_first {
+            its
+        } else {
+            mine.map(|(mine, _)| mine)
         };
-        cx.emit(Event::BorrowedDropped {});
-        self.drop_page(cx, name);
+        if oldest.is_none_or(|oldest| oldest > used) {
+            return false;
+        }
+        if file_first {
+            files.drop_oldest_kept(cx, forward);
+        } else if let Some((_, name)) = mine {
+            cx.emit(Event::BorrowedDropped {});
+            if forward {
+                self.send_on(cx, name);
+            }
+            self.drop_page(cx, name);
+        }
         true
+    }
+
+    /// Sends a page that is about to be dropped to another node, if it has not been kept by enough
+    /// nodes (G26), and tells its owner.
+    fn send_on(&self, cx: &mut Cx<'_>, (segment, page): Name) {
+        let held = self.pages.get(&(segment, page));
+        let Some(held) = held.filter(|held| held.rounds > 1) else {
+            return;
+        };
+        let (now, age, owner) = (cx.now, cx.now - held.used, segment.home());
+        let among = (cx.shell.peers(), NodeSet::only(owner));
+        let Some(to) = cx.shell.memory.choose(now, age, among) else {
+            return;
+        };
+        let lent = LentPage {
+            segment,
+            page,
+            version: held.version,
+        };
+        let put = Put {
+            lent,
+            seal: held.seal,
+            on_disk: true,
+            answer: false,
+            age: u32::try_from(age.as_millis()).unwrap_or(u32::MAX),
+        };
+        let rounds = held.rounds - 1;
+        let message = Message::Forward(Forward { put, rounds });
+        cx.send_page(to, message, Some((segment, page, Source::Stash)));
+        cx.send(owner, Message::DonorReply(DonorReply::Moved(lent, to)));
+        cx.emit(Event::PageSentOn {});
     }
 
     fn drop_page(&mut self, cx: &mut Cx<'_>, (segment, page): Name) {
@@ -243,6 +364,170 @@ impl Donor {
             && held.on_disk
         {
             self.droppable.remove(held.used, name);
+        }
+    }
+}
+
+/// When a page was last used that comes to be kept.
+fn used(cx: &Cx<'_>, age: u32) -> Time {
+    let age = Duration::from_millis(age.into());
+    cx.shell.memory.used(cx.now, age)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::effect::Effects;
+    use crate::shell::Shell;
+    use pagemesh_wire::PageCount;
+
+    const OWNER: NodeId = NodeId(2);
+
+    /// Node 1 of four, which keeps two pages for others under N-chance.
+    struct Bench {
+        shell: Shell,
+        donor: Donor,
+        files: SharedPages,
+        now: Time,
+    }
+
+    fn put(page: u32, version: u64) -> Put {
+        Put {
+            lent: LentPage {
+                segment: SegmentId::new(OWNER, 1),
+                page: PageIndex(page),
+                version: Version(version),
+            },
+            seal: PageSeal::default(),
+            on_disk: true,
+            answer: false,
+            age: 5000,
+        }
+    }
+
+    fn on(page: u32, version: u64) -> Forward {
+        Forward {
+            put: put(page, version),
+            rounds: 1,
+        }
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let mut shell = Shell::of_four(NodeId(1));
+            shell.memory.budgets.lend = PageCount(2);
+            shell.memory.budgets.placement = Placement::NChance;
+            Self {
+                shell,
+                donor: Donor::default(),
+                files: SharedPages::default(),
+                now: Time(10_000_000_000),
+            }
+        }
+
+        /// The messages that a step sends.
+        fn with(
+            &mut self,
+            work: impl Fn(&mut Donor, &mut Cx<'_>, &mut SharedPages),
+        ) -> Vec<(NodeId, Message)> {
+            self.now = self.now + Duration::from_secs(1);
+            let mut effects = Effects::default();
+            let mut cx = Cx {
+                now: self.now,
+                shell: &mut self.shell,
+                effects: &mut effects,
+            };
+            work(&mut self.donor, &mut cx, &mut self.files);
+            let sent = effects.drain().filter_map(|effect| match effect {
+                Effect::Send {
+                    header, message, ..
+                } => Some((header.to, *message)),
+                _ => None,
+            });
+            sent.collect()
+        }
+
+        fn put(&mut self, put: Put) -> Vec<(NodeId, Message)> {
+            self.with(|donor, cx, files| {
+                let _ = donor.put(cx, OWNER, &put, files);
+            })
+        }
+
+        fn sent_on(&mut self, on: Forward) -> Vec<(NodeId, Message)> {
+            self.with(|donor, cx, files| donor.sent_on(cx, &on, files))
+        }
+
+        fn has(&self, page: u32, version: u64) -> bool {
+            let name = (SegmentId::new(OWNER, 1), PageIndex(page));
+            let held = self.donor.pages.get(&name);
+            held.is_some_and(|held| held.version == Version(version))
+        }
+    }
+
+    #[test]
+    fn a_donor_without_room_sends_its_oldest_page_on_and_tells_the_owner() {
+        let mut bench = Bench::new();
+        assert!(bench.put(put(0, 1)).is_empty() && bench.put(put(1, 1)).is_empty());
+        // The one that came last is the youngest, whatever its age.
+        let sent = bench.put(put(2, 1));
+        let [
+            (to, Message::Forward(forward)),
+            (owner, Message::DonorReply(moved)),
+        ] = &sent[..]
+        else {
+            panic!("{sent:?}");
+        };
+        assert_eq!((forward.put.lent, forward.rounds), (put(0, 1).lent, 1));
+        assert!(*to != OWNER && *to != NodeId(1), "{to}");
+        assert_eq!(
+            (*owner, *moved),
+            (OWNER, DonorReply::Moved(put(0, 1).lent, *to))
+        );
+        assert!(!bench.has(0, 1) && bench.has(2, 1) && bench.donor.len() == 2);
+        // What was sent on once is dropped.
+        let mut bench = Bench::new();
+        bench.sent_on(on(0, 1));
+        bench.put(put(1, 1));
+        assert!(bench.put(put(2, 1)).is_empty() && !bench.has(0, 1));
+        // When the host wants its memory back nothing is sent.
+        bench.shell.memory.budgets.lend = PageCount(0);
+        assert!(
+            bench
+                .with(|donor, cx, files| donor.shrink(cx, files))
+                .is_empty()
+        );
+        assert_eq!(bench.donor.len(), 0);
+    }
+
+    #[test]
+    fn what_another_donor_sent_on_gives_way_to_the_owner() {
+        let mut bench = Bench::new();
+        bench.sent_on(on(0, 9));
+        assert!(bench.has(0, 9));
+        bench.put(put(0, 2));
+        assert!(bench.has(0, 2), "the owner knows what is new");
+        bench.sent_on(on(0, 9));
+        assert!(bench.has(0, 2), "and another donor does not");
+        // What makes no sense is not kept.
+        for wrong in [
+            Forward {
+                rounds: 2,
+                ..on(1, 1)
+            },
+            Forward {
+                rounds: 0,
+                ..on(1, 1)
+            },
+            Forward {
+                put: Put {
+                    on_disk: false,
+                    ..put(1, 1)
+                },
+                rounds: 1,
+            },
+        ] {
+            bench.sent_on(wrong);
+            assert!(!bench.has(1, 1));
         }
     }
 }

@@ -109,6 +109,29 @@ impl Memory {
         self.refusing.get(&node) == Some(&NEVER)
     }
 
+    /// Nodes that keep a page one after the other.
+    pub(crate) fn rounds(&self) -> u8 {
+        match self.budgets.placement {
+            Placement::NChance => Placement::ROUNDS,
+            Placement::Epoch | Placement::Random | Placement::None => 1,
+        }
+    }
+
+    /// The time that counts as the last use of a page that comes to be kept: under N-chance it is the
+    /// youngest of all.
+    pub(crate) fn used(&self, now: Time, age: Duration) -> Time {
+        match self.budgets.placement {
+            Placement::NChance => now,
+            _ => Time(now.0.saturating_sub(age.as_nanos() as u64)),
+        }
+    }
+
+    /// Whether pages have to be dropped for other pages somewhere. If not, donors have room for pages
+    /// that their owners have in memory, too.
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.min_age != Duration::MAX
+    }
+
     /// The donor for a page of this age, except those in `without`; none if it is to be dropped, or
     /// to go to the disk alone (G10).
     pub(crate) fn choose(
@@ -124,7 +147,7 @@ impl Memory {
         };
         match self.budgets.placement {
             Placement::None => None,
-            Placement::Random => {
+            Placement::Random | Placement::NChance => {
                 let nodes: Vec<_> = peers.iter().filter(fits).collect();
                 let place = self.draw(nodes.len() as u64)?;
                 nodes.get(place as usize).copied()

@@ -3,12 +3,13 @@
 use super::Services;
 use crate::effect::{PageRange, Reply};
 use crate::event::Event;
-use crate::global::{Budgets, Donor, Frames, MemoryReport, Taken};
+use crate::global::{Budgets, Donor, Frames, Global, MemoryReport, Taken};
 use crate::input::Request;
 use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
-use pagemesh_wire::peer::{AgeSummary, Global, Message, Policy, Put, Refusal};
+use core::time::Duration;
+use pagemesh_wire::peer::{self, AgeSummary, Forward, Message, Policy, Put, Refusal, SharedPut};
 use pagemesh_wire::{ClientId, NodeId, PageIndex, SegmentId, Ticket, Version};
 
 impl Services {
@@ -23,7 +24,8 @@ impl Services {
             true => 0,
             false => budgets.lend.0,
         };
-        self.global.donor.summarize(now, lend, &mut ages);
+        let files = &self.global.shared;
+        self.global.donor.summarize(now, lend, files, &mut ages);
         ages
     }
 
@@ -39,44 +41,76 @@ impl Services {
         if self.leaving.has_begun() {
             return Donor::refuse(cx, from, put);
         }
-        match self.global.donor.put(cx, from, put) {
-            Taken::New => {
-                let begin = self.global.epochs.taken(cx);
-                self.begin_epoch(cx, begin);
-            }
+        let files = &mut self.global.shared;
+        match self.global.donor.put(cx, from, put, files) {
+            Taken::New => self.taken(cx),
             Taken::Refused => cx.shell.memory.wants_plan = true,
             Taken::Known => {}
         }
     }
 
+    fn taken(&mut self, cx: &mut Cx<'_>) {
+        let begin = self.global.epochs.taken(cx);
+        self.begin_epoch(cx, begin);
+    }
+
+    /// The last copy of a page of a file comes to be kept. One that is not kept is dropped: its
+    /// sender does not wait.
+    pub(crate) fn shared_put(&mut self, cx: &mut Cx<'_>, put: &SharedPut) {
+        let age = Duration::from_millis(put.age.into());
+        let used = cx.shell.memory.used(cx.now, age);
+        let Global { donor, shared, .. } = &mut self.global;
+        if put.rounds == 0 || shared.has_already(put) {
+            return cx.emit(Event::Stale {});
+        }
+        if self.leaving.has_begun() || !donor.make_room(cx, used, shared) {
+            cx.shell.memory.wants_plan |= !self.leaving.has_begun();
+            return cx.emit(Event::PutRefused {});
+        }
+        if shared.keep(cx, put, used) {
+            self.taken(cx);
+        }
+    }
+
+    /// A donor sends on a page that it has no room for.
+    pub(crate) fn sent_on(&mut self, cx: &mut Cx<'_>, on: &Forward) {
+        if self.leaving.has_begun() {
+            return cx.emit(Event::PutRefused {});
+        }
+        let Global { donor, shared, .. } = &mut self.global;
+        donor.sent_on(cx, on, shared);
+    }
+
     /// A message of global memory.
-    pub(crate) fn global_message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Global) {
+    pub(crate) fn global_message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: peer::Global) {
         match message {
-            Global::Get {
+            peer::Global::Get {
                 segment,
                 pages,
                 forget,
             } => self.global.donor.get(cx, from, segment, (&pages, forget)),
-            Global::Drop { segment, pages } => {
+            peer::Global::Drop { segment, pages } => {
                 self.global.donor.release(cx, from, segment, &pages);
             }
-            Global::EndEpoch { epoch } => {
+            peer::Global::EndEpoch { epoch } => {
                 let begin = self.global.epochs.end(cx, from, epoch);
                 self.begin_epoch(cx, begin);
             }
-            Global::Summarize { epoch } => {
+            peer::Global::Summarize { epoch } => {
                 let ages = self.ages(cx.now, cx.shell.memory.budgets);
                 self.global.epochs.summarize(cx, from, epoch, ages);
             }
-            Global::Summary { epoch, ages } => self.global.epochs.summary(cx, from, epoch, *ages),
-            Global::Begin(plan) => self.global.epochs.told(cx, plan),
-            about_files @ (Global::Find { .. }
-            | Global::Fetch { .. }
-            | Global::NotCached { .. }
-            | Global::Hold { .. }
-            | Global::Gone { .. }
-            | Global::Copies { .. }) => self.global.shared.message(cx, from, about_files),
-            Global::TakeBack { segment, pages } => self.take_back(cx, from, segment, pages),
+            peer::Global::Summary { epoch, ages } => {
+                self.global.epochs.summary(cx, from, epoch, *ages)
+            }
+            peer::Global::Begin(plan) => self.global.epochs.told(cx, plan),
+            about_files @ (peer::Global::Find { .. }
+            | peer::Global::Fetch { .. }
+            | peer::Global::NotCached { .. }
+            | peer::Global::Hold { .. }
+            | peer::Global::Gone { .. }
+            | peer::Global::Copies { .. }) => self.global.shared.message(cx, from, about_files),
+            peer::Global::TakeBack { segment, pages } => self.take_back(cx, from, segment, pages),
         }
     }
 
@@ -88,14 +122,17 @@ impl Services {
         segment: SegmentId,
         pages: Vec<(PageIndex, Version)>,
     ) {
-        if segment.home() != cx.me() || pages.len() > Global::PAGES {
+        if segment.home() != cx.me() || pages.len() > peer::Global::PAGES {
             return cx.emit(Event::Malformed {});
         }
         cx.shell.memory.leaves(donor);
         match self.segments.get_mut(&segment) {
             Some(known) => known.policy.take_back(cx, donor, &pages),
             // The segment ended, and the message that said so was lost.
-            None => cx.send(donor, Message::Global(Global::Drop { segment, pages })),
+            None => cx.send(
+                donor,
+                Message::Global(peer::Global::Drop { segment, pages }),
+            ),
         }
     }
 
@@ -119,7 +156,8 @@ impl Services {
     /// The host gives more memory, or less.
     pub(super) fn budgets(&mut self, cx: &mut Cx<'_>, budgets: Budgets) {
         cx.shell.memory.budgets = budgets;
-        self.global.donor.shrink(cx);
+        let files = &mut self.global.shared;
+        self.global.donor.shrink(cx, files);
         for segment in self.segments.values_mut() {
             segment.policy.pressed(cx);
         }
@@ -185,7 +223,7 @@ impl Services {
     /// Where the pages are that can leave memory.
     pub(crate) fn memory(&self, budgets: Budgets, me: NodeId) -> MemoryReport {
         let mut report = MemoryReport {
-            borrowed: self.global.donor.len().into(),
+            borrowed: (self.global.donor.len() + self.global.shared.kept()).into(),
             lend: budgets.lend.0.into(),
             budget: budgets.memory.0,
             placement: budgets.placement,

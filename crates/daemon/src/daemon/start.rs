@@ -87,6 +87,7 @@ impl Daemon {
         let mut executor = DaemonExecutor::new(Poll::new()?, network, pages, recorder, lending);
         executor.pages.unprotected = options.unprotected;
         executor.lending.tampers = options.tamper;
+        executor.lending.disk = options.experiment.slow_disk();
         executor.races.looked_for = options.check_races;
         executor.quota = options.quota;
         executor

@@ -87,7 +87,8 @@ impl EffectExecutor for EffectBatch<'_> {
     }
 
     fn drop_stash(&mut self, (segment, page): At) -> Done {
-        if matches!(&self.filling, Some(fill) if matches!(fill.fresh, Fresh::From(Source::Stash))) {
+        if matches!(&self.filling, Some(fill) if matches!(fill.fresh, Fresh::From(Source::Stash | Source::Kept(_))))
+        {
             self.finish_fill();
         }
         self.executor.pages.stash.drop(segment, page);

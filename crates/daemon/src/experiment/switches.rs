@@ -1,11 +1,12 @@
 //! Which switches are set, and how people write that.
 
+use super::disk::{Disk, SlowDisk};
 use super::ticks::{Tick, Ticks};
 use std::fmt;
 use std::str::FromStr;
 
 /// Which switches are set, as in `packet=1024,acknowledge=packet,receive=worker,
-/// tick=10ms,sleep=strict`.
+/// tick=10ms,sleep=strict,disk=350us/88us`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Experiment {
     /// Cut pages into packets of so many bytes; all daemons of a cluster or none.
@@ -16,12 +17,19 @@ pub struct Experiment {
     pub worker: bool,
     /// Windows end at ticks only.
     pub tick: Option<Tick>,
+    /// Reads of the files of private segments take so long.
+    pub disk: Option<Disk>,
 }
 
 impl Experiment {
     /// The clock by which windows end, if they end at ticks.
     pub(crate) fn ticks(self, now: u64) -> Option<Ticks> {
         self.tick.map(|tick| Ticks::new(tick, now))
+    }
+
+    /// The disk of private segments, if it is slower than it is.
+    pub(crate) fn slow_disk(self) -> Option<SlowDisk> {
+        self.disk.map(SlowDisk::new)
     }
 }
 
@@ -34,7 +42,8 @@ impl fmt::Display for Experiment {
         let acknowledge = if self.handshake { "packet" } else { "page" };
         let receive = if self.worker { "worker" } else { "inline" };
         write!(f, "acknowledge={acknowledge},receive={receive}")?;
-        self.tick.map_or(Ok(()), |tick| write!(f, ",{tick}"))
+        self.tick.map_or(Ok(()), |tick| write!(f, ",{tick}"))?;
+        self.disk.map_or(Ok(()), |disk| write!(f, ",{disk}"))
     }
 }
 
@@ -42,8 +51,8 @@ impl fmt::Display for Experiment {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}`: an experiment is like `packet=1024,acknowledge=packet,receive=worker,tick=10ms,\
-     sleep=strict`; packets have 64 to 4096 bytes, acknowledge is page or packet (and needs packets), \
-     receive is inline or worker, ticks come every 100us to 1s, sleep is early or strict (and needs ticks)"
+     sleep=strict,disk=350us/88us`; packets have 64 to 4096 bytes, acknowledge is page or packet (and needs packets), \
+     receive is inline or worker, ticks come every 100us to 1s, sleep is early or strict (and needs ticks), disk is the time of a random read and of the next page, up to 1s"
 )]
 pub struct ExperimentError(String);
 
@@ -68,6 +77,7 @@ impl FromStr for Experiment {
                     ("receive", "inline") => experiment.worker = false,
                     ("receive", "worker") => experiment.worker = true,
                     ("tick", length) => experiment.tick = Some(Tick::of(length)?),
+                    ("disk", times) => experiment.disk = Some(Disk::of(times)?),
                     ("sleep", "early") => strict = Some(false),
                     ("sleep", "strict") => strict = Some(true),
                     _ => return None,
@@ -96,7 +106,7 @@ mod tests {
     #[test]
     fn switches_are_read_and_nonsense_is_not() {
         let all: Experiment =
-            "packet=1024,acknowledge=packet,receive=worker,sleep=strict,tick=10ms"
+            "packet=1024,acknowledge=packet,receive=worker,sleep=strict,tick=10ms,disk=350us/88us"
                 .parse()
                 .unwrap();
         let expected = Experiment {
@@ -107,6 +117,7 @@ mod tests {
                 length: Duration::from_millis(10),
                 strict: true,
             }),
+            disk: Disk::of("350us/88us"),
         };
         assert_eq!(all, expected);
         assert_eq!(all.to_string().parse(), Ok(all));

@@ -110,6 +110,16 @@ fn pass_ack_many() -> Message {
     })
 }
 
+fn put() -> Put {
+    Put {
+        lent: lent(),
+        seal: PageSeal([7; 16]),
+        on_disk: true,
+        answer: false,
+        age: 300,
+    }
+}
+
 fn lent() -> LentPage {
     LentPage {
         segment: page().segment(),
@@ -288,12 +298,10 @@ samples! {
         PolicyPage: Message::PolicyPage(said(3));
         PolicyUndelivered: Message::PolicyUndelivered(said(3));
         PassAckMany: pass_ack_many();
-        Put: Message::Put(Put {
-            lent: lent(), seal: PageSeal([7; 16]), on_disk: true, answer: false, age: 300,
-        });
+        Put: Message::Put(put());
         Got: Message::Got(Got { lent: lent(), seal: PageSeal([7; 16]) });
         DonorReply: Message::DonorReply(DonorReply::Kept(lent())), Message::DonorReply(DonorReply::Refused(lent())),
-            Message::DonorReply(DonorReply::Missing(lent()));
+            Message::DonorReply(DonorReply::Missing(lent())), Message::DonorReply(DonorReply::Moved(lent(), NodeId(3)));
         Global: Message::Global(Global::Get {
             segment: page().segment(), pages: vec![(PageIndex(3), Version(6))], forget: true,
         }), Message::Global(Global::Drop {
@@ -309,6 +317,8 @@ samples! {
             Message::Global(Global::Copies { part: part(), alone: true }),
             Message::Global(Global::TakeBack { segment: page().segment(), pages: vec![(PageIndex(3), Version(7))] });
         SharedPage: Message::SharedPage(SharedPage { request: RequestId(300), file: part().file, page: PageIndex(131) });
+        SharedPut: Message::SharedPut(SharedPut { file: part().file, page: PageIndex(131), age: 300, rounds: 1 });
+        Forward: Message::Forward(Forward { put: put(), rounds: 1 });
     }
 }
 

@@ -54,6 +54,8 @@ impl Message {
             | Self::Put(_)
             | Self::Global(_)
             | Self::SharedPage(_)
+            | Self::SharedPut(_)
+            | Self::Forward(_)
             | Self::PassAckMany(_) => Addressee::Node,
         }
     }

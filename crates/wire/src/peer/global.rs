@@ -36,6 +36,16 @@ pub struct Put {
     pub age: u32,
 }
 
+/// A donor has no room for a page that it keeps, and sends it on to another node (G26). The owner's
+/// disk has it, too. Its sealed contents follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Forward {
+    /// As it came from the owner; no answer is wanted.
+    pub put: Put,
+    /// Nodes that may still keep it, the receiver included.
+    pub rounds: u8,
+}
+
 /// The answer to [`Global::Get`]: the sealed contents, which follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Got {
@@ -54,6 +64,8 @@ pub enum DonorReply {
     Refused(LentPage),
     /// The donor does not have the page.
     Missing(LentPage),
+    /// The donor has sent the page on to another node.
+    Moved(LentPage, NodeId),
 }
 
 impl DonorReply {
@@ -61,7 +73,9 @@ impl DonorReply {
     #[must_use]
     pub fn lent(self) -> LentPage {
         match self {
-            Self::Kept(lent) | Self::Refused(lent) | Self::Missing(lent) => lent,
+            Self::Kept(lent) | Self::Refused(lent) | Self::Missing(lent) | Self::Moved(lent, _) => {
+                lent
+            }
         }
     }
 }
@@ -211,6 +225,14 @@ pub enum Placement {
     Random,
     /// No node: pages go to the disk.
     None,
+    /// As `Random`, and a donor without room sends the oldest page that it keeps on to another node,
+    /// at most [`Placement::ROUNDS`] nodes in all (N-chance forwarding, G26).
+    NChance,
+}
+
+impl Placement {
+    /// Nodes that keep a page one after the other under [`Placement::NChance`]: N of the paper.
+    pub const ROUNDS: u8 = 2;
 }
 
 /// The state of memory on a node, as people see it.

@@ -76,6 +76,20 @@ pub struct SharedPage {
     pub page: PageIndex,
 }
 
+/// putpage of a page of a file, whose contents follow (G3, G24): its last node has no room for it, and
+/// the receiver is to keep it for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SharedPut {
+    /// The file.
+    pub file: FileKey,
+    /// The page.
+    pub page: PageIndex,
+    /// Milliseconds since the page was last used.
+    pub age: u32,
+    /// Nodes that may still keep it, the receiver included (G26).
+    pub rounds: u8,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

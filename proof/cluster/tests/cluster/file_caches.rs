@@ -202,6 +202,31 @@ fn g18_a_node_reads_what_its_neighbour_has_read_and_leaves_the_directory_alone()
     assert!(out >= 2 * pages * 9 / 10, "{out}");
 }
 
+/// The caches of two views are smaller than the files; a third node lends and has no view.
+#[test]
+fn g3_the_last_copy_goes_to_a_node_that_lends_and_comes_back_from_there() {
+    let Some(cluster) = cluster(3) else { return };
+    let folder = Folder::new("last");
+    let names = make_tree(&folder.dir(), (0..16).map(|n| (1 << 20) + n));
+    let pages = 16 * (1 << 20) / PAGE;
+    thread::sleep(SETTLED);
+    let local = &["--local", "4M"][..];
+    let [one, two] = [0, 1].map(|node| Cached::start(&cluster, node, &folder, local));
+    check_tree(&one, &names);
+    let sum = |name| (0..3).map(|node| cluster.counter(node, name)).sum::<u64>();
+    let kept = sum("file_pages_kept");
+    assert!(cluster.counter(2, "file_pages_kept") > 0);
+    check_tree(&two, &names);
+    drop(one.end());
+    let counted = two.end();
+    let came = number(&counted, "pages_from_nodes") + number(&counted, "pages_here");
+    // Those that left before the first epoch had begun were dropped.
+    assert!(
+        kept > pages / 3 && came > pages / 2,
+        "{kept} kept, {came} of {pages} came: {counted}"
+    );
+}
+
 #[test]
 fn g13_a_file_that_is_changed_on_one_node_is_seen_on_another_when_it_is_opened_next() {
     let Some(cluster) = cluster(3) else { return };

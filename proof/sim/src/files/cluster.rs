@@ -6,7 +6,8 @@ use crate::dice::Dice;
 use crate::network::{Fate, Network, kind, legible};
 use crate::plan::{pace, weather};
 use pagemesh_core::{
-    Budgets, Config, EffectExecutor as _, Effects, Input, Node, Pace, Reply, Request, Start, Time,
+    Budgets, Config, EffectExecutor as _, Effects, Input, Node, Pace, Placement, Reply, Request,
+    Start, Time,
 };
 use pagemesh_wire::header::Header;
 use pagemesh_wire::local::FileFrames;
@@ -23,11 +24,15 @@ use std::net::SocketAddr;
 pub(super) type Check<T = ()> = Result<T, String>;
 
 /// One daemon with its program.
-struct Host {
+pub(super) struct Host {
     node: Node,
     frames: BTreeMap<(SegmentId, u32), u64>,
+    /// Pages kept for others, by slot.
+    pub(super) stash: BTreeMap<u32, u64>,
     program: Program,
     budget: u32,
+    lend: u32,
+    placement: Placement,
     gone: bool,
     deadline: Option<Time>,
 }
@@ -81,7 +86,7 @@ pub(super) struct Cluster {
     now: Time,
     queue: BinaryHeap<Reverse<(Time, u64, Happening)>>,
     sequence: u64,
-    hosts: Vec<Host>,
+    pub(super) hosts: Vec<Host>,
     /// The versions of files.
     files: Vec<u64>,
     network: Network,
@@ -208,6 +213,15 @@ impl Cluster {
         Host {
             node: Node::new(config),
             frames: BTreeMap::new(),
+            stash: BTreeMap::new(),
+            lend: *self.dice.pick(&[0, 3, 40, 100]),
+            placement: *self.dice.pick(&[
+                Placement::Epoch,
+                Placement::Epoch,
+                Placement::Random,
+                Placement::NChance,
+                Placement::None,
+            ]),
             program: Program {
                 segment: None,
                 frames: *self.dice.pick(&[2, 9, 30, 200]),
@@ -317,14 +331,25 @@ impl Cluster {
             Happening::Budget(_, budget) => {
                 self.note(host, || format!("has {budget} pages of memory"));
                 self.hosts[host].budget = budget;
-                let budgets = Budgets {
-                    memory: PageCount(budget),
-                    ..Budgets::default()
-                };
-                self.input(host, Input::Budgets(budgets), &[])
+                if self.dice.chance(300) {
+                    self.hosts[host].lend = *self.dice.pick(&[0, 3, 40]);
+                }
+                self.tell_budgets(host)
             }
             Happening::Change(_) => Ok(()),
         }
+    }
+
+    /// What the host gives to its node.
+    fn tell_budgets(&mut self, host: usize) -> Check {
+        let ignored = u32::from(self.plants(FilesMistake::LendIgnored));
+        let state = &self.hosts[host];
+        let budgets = Budgets {
+            memory: PageCount(state.budget),
+            lend: PageCount(state.lend + 50 * ignored),
+            placement: state.placement,
+        };
+        self.input(host, Input::Budgets(budgets), &[])
     }
 
     fn arrive(&mut self, host: usize, source: SocketAddr, bytes: &[u8]) -> Check {
@@ -369,6 +394,12 @@ impl Cluster {
     fn budget_holds(&self, host: usize) -> Check {
         let state = &self.hosts[host];
         let program = &state.program;
+        let (kept, lend) = (state.stash.len(), state.lend as usize);
+        if kept > lend {
+            return Err(format!(
+                "INV-budget: {kept} pages kept for others, {lend} lent"
+            ));
+        }
         let full = state.frames.len();
         let got = program.got.iter().map(|(_, frames)| frames.frames.len());
         let asked = program
@@ -423,6 +454,9 @@ impl Cluster {
 
     pub(super) fn forget(&mut self, host: usize, segment: SegmentId) {
         self.hosts[host].frames.retain(|(of, _), _| *of != segment);
+        if segment == SegmentId::KEPT_FILES {
+            self.hosts[host].stash.clear();
+        }
     }
 
     pub(super) fn replied(&mut self, host: usize, ticket: Ticket, reply: Reply) -> Check {
@@ -521,6 +555,7 @@ impl Cluster {
     }
 
     fn open(&mut self, host: usize) -> Check {
+        self.tell_budgets(host)?;
         let frames = self.hosts[host].program.frames;
         let spec = SegmentSpec {
             size: ByteLen(u64::from(frames) * PAGE_SIZE as u64),

@@ -9,7 +9,7 @@ use pagemesh_core::{
 use pagemesh_wire::header::Header;
 use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{Message, Refusal};
-use pagemesh_wire::{ClientId, MappingId, PAGE_SIZE, SegmentId, SyncKey, Ticket};
+use pagemesh_wire::{ClientId, MappingId, PAGE_SIZE, PageIndex, SegmentId, SyncKey, Ticket};
 use std::net::SocketAddr;
 
 /// Carries out the effects of one input of a host.
@@ -33,6 +33,28 @@ fn nothing_of_it(what: &str) -> String {
     format!("no {what} is used here")
 }
 
+impl Executor<'_> {
+    /// The contents behind the present datagram.
+    fn value(&self) -> Option<u64> {
+        self.payload.first_chunk().map(|it| u64::from_le_bytes(*it))
+    }
+
+    /// A page that the host keeps for others; none if the planted mistake has misplaced it.
+    fn kept(&self, slot: PageIndex) -> Check<Option<u64>> {
+        let value = self.cluster.hosts[self.host].stash.get(&slot.0).copied();
+        if value.is_none() && !self.cluster.plants(FilesMistake::SlotMissed) {
+            return Err(format!("{slot} is not in the stash"));
+        }
+        Ok(value.or(Some(0)))
+    }
+}
+
+/// Only kept pages are in a stash here.
+fn is_of_kept(segment: SegmentId) -> Check {
+    let is_it = segment == SegmentId::KEPT_FILES;
+    is_it.then_some(()).ok_or_else(|| nothing_of_it("stash"))
+}
+
 impl EffectExecutor for Executor<'_> {
     type Error = String;
 
@@ -45,8 +67,14 @@ impl EffectExecutor for Executor<'_> {
     ) -> Check {
         let mut behind = Vec::new();
         if let Some(((segment, page), source)) = page {
-            let frame = self.cluster.frame(self.host, segment, page.0);
-            let value = frame.filter(|_| source == Source::Frame);
+            let value = match source {
+                Source::Frame => self.cluster.frame(self.host, segment, page.0),
+                Source::Stash if segment == SegmentId::KEPT_FILES => self.kept(page)?,
+                _ => None,
+            };
+            if matches!(*message, Message::SharedPage(_)) && source == Source::Stash {
+                self.cluster.seen.returned += 1;
+            }
             let value = value.ok_or_else(|| format!("{page:?} has no contents, and is sent"))?;
             behind = bytes_of(value);
         }
@@ -60,10 +88,15 @@ impl EffectExecutor for Executor<'_> {
     }
 
     fn fill(&mut self, pages: PageRange, source: Source) -> Check {
-        let value = self.payload.first_chunk().map(|it| u64::from_le_bytes(*it));
-        let (Source::Payload, Some(value)) = (source, value) else {
-            return Err(format!("{pages:?} are filled from {source:?}"));
+        let value = match source {
+            Source::Payload => self.value(),
+            Source::Kept(slot) => {
+                self.cluster.seen.taken += 1;
+                self.kept(slot)?
+            }
+            _ => None,
         };
+        let value = value.ok_or_else(|| format!("{pages:?} are filled from {source:?}"))?;
         let beside = u32::from(self.cluster.plants(FilesMistake::FrameMissed));
         for (segment, page) in pages.iter() {
             self.cluster
@@ -89,8 +122,10 @@ impl EffectExecutor for Executor<'_> {
         Ok(())
     }
 
-    fn drop_stash(&mut self, _: At) -> Check {
-        Err(nothing_of_it("stash"))
+    fn drop_stash(&mut self, (segment, page): At) -> Check {
+        is_of_kept(segment)?;
+        self.cluster.hosts[self.host].stash.remove(&page.0);
+        Ok(())
     }
 
     fn fail(&mut self, _: MappingId, at: At, why: Refusal) -> Check {
@@ -122,8 +157,13 @@ impl EffectExecutor for Executor<'_> {
         Err(nothing_of_it("diff"))
     }
 
-    fn stow(&mut self, _: At) -> Check {
-        Err(nothing_of_it("stash"))
+    fn stow(&mut self, (segment, page): At) -> Check {
+        is_of_kept(segment)?;
+        let value = self.value().ok_or("a page is to be kept, and none came")?;
+        let beside = u32::from(self.cluster.plants(FilesMistake::SlotMissed));
+        let stash = &mut self.cluster.hosts[self.host].stash;
+        stash.insert(page.0 + beside, value);
+        Ok(())
     }
 
     fn store(&mut self, _: PageRange) -> Check<bool> {
@@ -134,6 +174,9 @@ impl EffectExecutor for Executor<'_> {
         let seen = &mut self.cluster.seen;
         match event {
             Event::FilePageDropped {} => seen.dropped += 1,
+            Event::FilePagePut {} => seen.put += 1,
+            Event::FilePageKept {} => seen.kept += 1,
+            Event::PageSentOn {} => seen.sent_on += 1,
             Event::FilePageMissed {} => seen.stale += 1,
             _ => {}
         }

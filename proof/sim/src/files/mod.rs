@@ -3,7 +3,8 @@
 //! Every host has a program that opens files and reads parts of them through its node's frames.
 //! Files are changed meanwhile, by nobody in particular. A program that opens a file must read the
 //! version that the file had then, or parts of later ones, and never an older one. Hosts crash, come
-//! back, join late and leave, so that the directory moves; messages get lost; budgets shrink.
+//! back, join late and leave, so that the directory moves; messages get lost; budgets shrink. Last
+//! copies go to other hosts, by every placement that there is.
 
 mod cluster;
 mod executor;
@@ -36,6 +37,10 @@ pub enum FilesMistake {
     ReadAfterDone,
     /// Frames are not emptied when memory shrinks.
     EvictForgotten,
+    /// A page that comes to be kept is put into the slot beside its own.
+    SlotMissed,
+    /// Pages are kept for others beyond what is lent.
+    LendIgnored,
 }
 
 /// The events of a run that passed all checks.
@@ -55,6 +60,16 @@ pub struct FilesSeen {
     pub datagrams: u64,
     /// Pages that left frames.
     pub dropped: u64,
+    /// Last copies that were sent to other nodes.
+    pub put: u64,
+    /// Those that other nodes kept.
+    pub kept: u64,
+    /// Those that nodes that kept them sent on.
+    pub sent_on: u64,
+    /// Kept pages that nodes got that asked for them.
+    pub returned: u64,
+    /// Kept pages that a program of the node that kept them read.
+    pub taken: u64,
     /// Times the directory was wrong.
     pub stale: u64,
     /// Files that were changed.

@@ -29,6 +29,11 @@ fn no_older_version_is_read_and_no_page_of_another_file() {
             all.frameless += seen.frameless;
             all.dropped += seen.dropped;
             all.stale += seen.stale;
+            all.put += seen.put;
+            all.kept += seen.kept;
+            all.sent_on += seen.sent_on;
+            all.returned += seen.returned;
+            all.taken += seen.taken;
             all.changed += seen.changed;
             all.crashed += seen.crashed;
             all.left += seen.left;
@@ -42,6 +47,11 @@ fn no_older_version_is_read_and_no_page_of_another_file() {
         all.frameless / 100,
         all.dropped / 1000,
         all.stale / 10,
+        all.put / 1000,
+        all.kept / 1000,
+        all.sent_on / 10,
+        all.returned / 100,
+        all.taken / 10,
         all.changed / 100,
         all.crashed / 10,
         all.left / 10,
@@ -69,6 +79,8 @@ fn planted_mistakes_are_found() {
         (FrameMissed, "INV-"),
         (ReadAfterDone, "INV-"),
         (EvictForgotten, "INV-budget"),
+        (SlotMissed, "INV-shared-version"),
+        (LendIgnored, "INV-budget"),
     ] {
         let found = (0..300).find_map(|seed| run(seed, Profile::Harsh, Some(mistake)).err());
         let why = found.unwrap_or_else(|| panic!("{mistake:?} is not found"));

@@ -92,7 +92,7 @@ impl Memory {
             Source::Zero => Some(Box::new([0; pagemesh_diff::PAGE])),
             Source::Payload => tail.bytes.try_into().ok().map(Box::new),
             Source::Frame => slot.and_then(|slot| slot.frame.clone()),
-            Source::Disk => None,
+            Source::Disk | Source::Kept(_) => None,
             Source::Stash => slot.and_then(|slot| slot.stash.clone()),
             Source::Twin => {
                 let twin = self.changes.twin_of(at(page));

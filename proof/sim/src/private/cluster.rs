@@ -12,7 +12,7 @@ use pagemesh_core::{
 };
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{
-    Access, Backing, Credentials, Got, Message, Policy, Refusal, SegmentSpec,
+    Access, Backing, Credentials, Forward, Got, Message, Policy, Refusal, SegmentSpec,
 };
 use pagemesh_wire::{
     ByteLen, ClientId, ClusterId, Incarnation, MappingId, PAGE_SIZE, PageCount, PageIndex,
@@ -382,6 +382,10 @@ impl Cluster {
                 let (lent, seal) = (put.lent, put.seal);
                 self.arriving = Some(Got { lent, seal });
             }
+            Message::Forward(on) => {
+                let (lent, seal) = (on.put.lent, on.put.seal);
+                self.arriving = Some(Got { lent, seal });
+            }
             _ => {}
         }
         let input = Input::Datagram {
@@ -490,6 +494,19 @@ impl Cluster {
         }
     }
 
+    /// INV-rounds: a page is sent on by fewer nodes than may keep it. A hostile donor changes what it
+    /// sends on, and says that it is newer than all that the owner has sent.
+    pub(super) fn tamper_on(&mut self, host: usize, on: &mut Forward, bytes: &mut [u8]) -> Check {
+        if !(1..Placement::ROUNDS).contains(&on.rounds) {
+            return Err(format!("INV-rounds: {on:?} is sent on"));
+        }
+        if self.hosts[host].hostile && self.dice.chance(500) {
+            bytes[0] ^= 1;
+            on.put.lent.version.0 += self.dice.below(3);
+        }
+        Ok(())
+    }
+
     /// A thread may go on.
     pub(super) fn woken(&mut self, host: usize, page: PageIndex) {
         let program = &mut self.hosts[host].program;
@@ -582,7 +599,7 @@ impl Cluster {
             lend,
             placement: *self
                 .dice
-                .pick(&[Placement::Epoch, Placement::Epoch, Placement::Random]),
+                .pick(&[Placement::Epoch, Placement::Random, Placement::NChance]),
             ..Budgets::default()
         };
         self.input(host, Input::Budgets(budgets), &[])?;

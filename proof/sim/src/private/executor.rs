@@ -50,6 +50,7 @@ impl EffectExecutor for Executor<'_> {
         match &mut *message {
             Message::Put(put) => put.seal = self.memory().seal(put.lent, &mut behind),
             Message::Got(got) => self.cluster.tamper(self.host, got, &mut behind),
+            Message::Forward(on) => self.cluster.tamper_on(self.host, on, &mut behind)?,
             _ => {}
         }
         self.cluster
@@ -164,6 +165,7 @@ impl EffectExecutor for Executor<'_> {
             Event::DiskFull {} => remote.full += 1,
             Event::EpochBegan {} => remote.epochs += 1,
             Event::BorrowedDropped {} => remote.dropped += 1,
+            Event::PageSentOn {} => remote.sent_on += 1,
             _ => {}
         }
         Ok(())

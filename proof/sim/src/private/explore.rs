@@ -85,7 +85,7 @@ impl Executor<'_> {
             Source::Payload => payload,
             Source::Stash => keep.stash.get(&at).copied(),
             Source::Disk => keep.disk.get(&at).copied(),
-            Source::Frame | Source::Twin | Source::Prefix(_) => None,
+            Source::Frame | Source::Twin | Source::Prefix(_) | Source::Kept(_) => None,
         };
         value.ok_or_else(|| format!("{at:?} is taken from {source:?}, where there is nothing"))
     }

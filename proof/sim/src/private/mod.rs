@@ -68,6 +68,8 @@ pub struct Remote {
     pub epochs: u64,
     /// Pages dropped by donors for younger ones.
     pub dropped: u64,
+    /// Pages that donors sent on to others.
+    pub sent_on: u64,
     /// Hosts that vanished.
     pub crashed: u64,
     /// Hosts that left.

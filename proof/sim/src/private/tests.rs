@@ -33,6 +33,7 @@ fn no_page_is_lost_and_no_older_one_comes_back() {
             all.full += remote.full;
             all.epochs += remote.epochs;
             all.dropped += remote.dropped;
+            all.sent_on += remote.sent_on;
             all.crashed += remote.crashed;
             all.left += remote.left;
         }
@@ -47,6 +48,7 @@ fn no_page_is_lost_and_no_older_one_comes_back() {
         all.full,
         all.epochs / 10,
         all.dropped / 10,
+        all.sent_on / 10,
         all.crashed / 10,
         all.left / 10,
     ];

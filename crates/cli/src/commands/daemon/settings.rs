@@ -235,6 +235,7 @@ impl From<Placement> for pagemesh_daemon::Placement {
             Placement::Epoch => Self::Epoch,
             Placement::Random => Self::Random,
             Placement::None => Self::None,
+            Placement::NChance => Self::NChance,
         }
     }
 }

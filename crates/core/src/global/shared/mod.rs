@@ -8,11 +8,15 @@
 //! directories that move cost a read and never a wrong page. A page never changes: a file that is
 //! changed has another key (INV-shared-version).
 //!
-//! Not here: putpage of a last copy to an idle node. A last copy that has to leave is dropped.
+//! A last copy that has to leave goes to the node that the epoch's weights choose ([`KeptPages`], the
+//! second half of G4). That node announces it to the directory, and forgets it when it sends it to a
+//! node that asks: there it is local.
 
 mod directory;
+mod kept;
 mod pod;
 mod pool;
+mod putpage;
 #[cfg(test)]
 mod tests;
 
@@ -24,11 +28,12 @@ use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
 use directory::Directory;
+use kept::KeptPages;
 use pagemesh_wire::local::FileFrames;
 use pagemesh_wire::peer::{AGE_CLASSES, FilePart, Global, Message, Refusal, SharedPage};
 use pagemesh_wire::{NodeId, PageIndex, RequestId, SegmentId, Ticket};
 use pod::{Chunk, Pod};
-use pool::Pool;
+use pool::{Dropped, Pool};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,6 +50,7 @@ pub(crate) struct SharedPages {
     /// Chunks of which another node has the directory now, and is to be told.
     announce: BTreeSet<Chunk>,
     announcing: bool,
+    kept: KeptPages,
 }
 
 /// Pages that other nodes were asked for.
@@ -100,8 +106,12 @@ impl SharedPages {
                 lookup.frames.insert(bit, frame);
                 cx.emit(Event::FilePageHere {});
             } else if let Some(frame) = self.reserve(cx, of, name) {
-                lookup.waiting |= 1 << bit;
                 lookup.frames.insert(bit, frame);
+                if self.take_kept(cx, (of.segment, frame), name) {
+                    lookup.here |= 1 << bit;
+                } else {
+                    lookup.waiting |= 1 << bit;
+                }
             }
         }
         if lookup.waiting == 0 {
@@ -128,17 +138,27 @@ impl SharedPages {
             frame = pool.reserve(name, most, cx.now);
         }
         cx.shell.memory.used += pool.len() - before;
-        self.tell_gone(cx, dropped);
+        self.dropped(cx, of.segment, &dropped);
         frame
     }
 
-    /// Tells the directories which pages were dropped.
-    fn tell_gone(&mut self, cx: &mut Cx<'_>, dropped: Vec<pool::Name>) {
-        let mut parts: BTreeMap<Chunk, u64> = BTreeMap::new();
-        for (file, page) in dropped {
+    /// Pages have left their frames, whose memory still has them: last copies go to other nodes.
+    fn dropped(&mut self, cx: &mut Cx<'_>, segment: SegmentId, dropped: &[Dropped]) {
+        for _ in dropped {
             cx.emit(Event::FilePageDropped {});
+        }
+        self.tell_gone(cx, dropped.iter().map(|it| it.name));
+        for it in dropped.iter().filter(|it| it.last) {
+            self.put_away(cx, segment, it);
+        }
+    }
+
+    /// Tells the directories which pages this node does not have any more.
+    fn tell_gone(&mut self, cx: &mut Cx<'_>, names: impl Iterator<Item = pool::Name>) {
+        let mut parts: BTreeMap<Chunk, u64> = BTreeMap::new();
+        for (file, page) in names {
             // Another cache of this node may have the page, too.
-            if self.find_here((file, page), false).is_none() {
+            if !self.has((file, page)) {
                 let part = FilePart::of_page(file, page);
                 *parts.entry((file, part.chunk)).or_default() |= part.pages;
             }
@@ -198,7 +218,7 @@ impl SharedPages {
                 self.tell_copies(cx, part, alone, true);
             }
             Global::Copies { part, alone } if part.is_possible() => {
-                self.copies(part, !alone);
+                self.copies(cx, part, !alone);
             }
             _ => cx.emit(Event::Malformed {}),
         }
@@ -251,17 +271,20 @@ impl SharedPages {
         }
         let (file, mut missing) = (part.file, 0);
         for page in part.each() {
-            let Some((segment, frame)) = self.find_here((file, page), true) else {
-                missing |= 1 << bit_of(page);
-                continue;
-            };
+            let name = (file, page);
             let message = Message::SharedPage(SharedPage {
                 request,
                 file,
                 page,
             });
-            cx.send_page(asker, message, Some((segment, frame, Source::Frame)));
-            cx.emit(Event::FilePageSent {});
+            if let Some((segment, frame)) = self.find_here(name) {
+                cx.send_page(asker, message, Some((segment, frame, Source::Frame)));
+                cx.emit(Event::FilePageSent {});
+            } else if self.kept.contains(name) {
+                self.send_kept(cx, (asker, message), name);
+            } else {
+                missing |= 1 << bit_of(page);
+            }
         }
         if missing == 0 {
             return;
@@ -277,13 +300,19 @@ impl SharedPages {
         }
     }
 
-    /// The frame of a page in any cache of this node.
-    fn find_here(&mut self, name: pool::Name, copied: bool) -> Option<(SegmentId, PageIndex)> {
+    /// The frame of a page in any cache of this node. Another node gets a copy of it.
+    fn find_here(&mut self, name: pool::Name) -> Option<(SegmentId, PageIndex)> {
         let mut pools = self.pools.iter_mut();
         pools.find_map(|(segment, pool)| {
-            let frame = pool.look(name, copied)?;
+            let frame = pool.look(name, true)?;
             Some((*segment, PageIndex(frame)))
         })
+    }
+
+    /// Whether a page is in a cache of this node, or kept for others.
+    fn has(&mut self, name: pool::Name) -> bool {
+        let mut pools = self.pools.values_mut();
+        pools.any(|pool| pool.look(name, false).is_some()) || self.kept.contains(name)
     }
 
     /// As the directory: a node caches pages. Nodes that do not know that there are several copies
@@ -291,10 +320,18 @@ impl SharedPages {
     fn hold(&mut self, cx: &mut Cx<'_>, from: NodeId, part: FilePart, copied: bool) {
         // If the sender has a newer view of the members than this node, it will not say it again.
         let others = self.directory.hold(chunk(part), from, part.pages);
-        if copied || others.is_empty() {
+        let both = others.iter().fold(0, |all, (_, pages)| all | pages);
+        if copied {
+            // The node that they came from does not have them any more.
+            let only = part.pages & !both;
+            if only != 0 {
+                self.tell_copies(cx, part, vec![(from, only)], true);
+            }
             return;
         }
-        let both = others.iter().fold(0, |all, (_, pages)| all | pages);
+        if others.is_empty() {
+            return;
+        }
         self.tell_copies(cx, part, others, false);
         self.tell_copies(cx, part, vec![(from, both)], false);
     }
@@ -309,7 +346,7 @@ impl SharedPages {
         for (node, pages) in holders {
             let part = part.with(pages);
             if node == cx.me() {
-                self.copies(part, !alone);
+                self.copies(cx, part, !alone);
             } else {
                 cx.send(node, Message::Global(Global::Copies { part, alone }));
             }
@@ -317,10 +354,14 @@ impl SharedPages {
     }
 
     /// As a holder: other nodes have pages, too, or none has any more.
-    fn copies(&mut self, part: FilePart, copy: bool) {
+    fn copies(&mut self, cx: &mut Cx<'_>, part: FilePart, copy: bool) {
         for page in part.each() {
+            let name = (part.file, page);
             for pool in self.pools.values_mut() {
-                pool.set_copy((part.file, page), copy);
+                pool.set_copy(name, copy);
+            }
+            if copy && self.kept.contains(name) {
+                self.drop_kept(cx, name, false);
             }
         }
     }
@@ -481,7 +522,8 @@ impl SharedPages {
         let (pod, me) = (&self.pod, cx.me());
         let mine = |chunk| pod.node(chunk) == Some(me);
         self.directory.retain(&cx.shell.alive, mine);
-        for (file, page) in self.pools.values().flat_map(Pool::named) {
+        let cached = self.pools.values().flat_map(Pool::named);
+        for (file, page) in cached.chain(self.kept.names()) {
             let chunk = (file, page.0 / FilePart::PAGES);
             if before.node(chunk) != pod.node(chunk) {
                 self.announce.insert(chunk);
@@ -509,10 +551,7 @@ impl SharedPages {
                 chunk,
                 pages: u64::MAX,
             };
-            let here = all.each().filter(|page| {
-                let mut pools = self.pools.values_mut();
-                pools.any(|pool| pool.look((file, *page), false).is_some())
-            });
+            let here = all.each().filter(|page| self.has((file, *page)));
             let pages = here.fold(0, |pages, page| pages | 1 << bit_of(page));
             if pages != 0 {
                 let part = all.with(pages);
@@ -527,19 +566,24 @@ impl SharedPages {
     /// small for.
     pub(crate) fn pressed(&mut self, cx: &mut Cx<'_>) {
         let budget = cx.shell.memory.budgets.memory.0;
-        let mut dropped = Vec::new();
-        for (segment, pool) in &mut self.pools {
-            while cx.shell.memory.used > budget {
+        let segments: Vec<_> = self.pools.keys().copied().collect();
+        for segment in segments {
+            while cx.shell.memory.used > budget
+                && let Some(pool) = self.pools.get_mut(&segment)
+            {
+                let mut dropped = Vec::new();
                 if let Some(frame) = pool.shrink() {
-                    let pages = (*segment, PageIndex(frame)).into();
+                    let pages = (segment, PageIndex(frame)).into();
                     cx.push(Effect::Evict { pages, keep: false });
                     cx.shell.memory.used -= 1;
-                } else if !pool.drop_oldest(cx.now, &mut dropped) {
+                } else if pool.drop_oldest(cx.now, &mut dropped) {
+                    // Before the frames are emptied.
+                    self.dropped(cx, segment, &dropped);
+                } else {
                     break;
                 }
             }
         }
-        self.tell_gone(cx, dropped);
     }
 
     /// A segment with frames is not used any more.
@@ -555,7 +599,10 @@ impl SharedPages {
         }
         if let Some(pool) = self.pools.remove(&segment) {
             cx.shell.memory.used -= pool.len();
-            self.tell_gone(cx, pool.named().collect());
+            for _ in pool.named() {
+                cx.emit(Event::FilePageDropped {});
+            }
+            self.tell_gone(cx, pool.named());
         }
     }
 
@@ -569,6 +616,11 @@ impl SharedPages {
         }
         self.directory = Directory::default();
         self.announce.clear();
+        if self.kept.len() > 0 {
+            self.kept = KeptPages::default();
+            let segment = SegmentId::KEPT_FILES;
+            cx.push(Effect::Forget { segment });
+        }
     }
 
     /// Adds the ages of pages that could leave memory.

@@ -47,6 +47,16 @@ struct Frame {
     pins: u32,
 }
 
+/// A page that leaves its frame, whose memory still has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Dropped {
+    pub(super) name: Name,
+    pub(super) frame: PageIndex,
+    pub(super) used: Time,
+    /// No other node is known to have it.
+    pub(super) last: bool,
+}
+
 /// The contents of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum State {
@@ -182,9 +192,9 @@ impl Pool {
         Some(slot)
     }
 
-    /// Drops the page that is to go next, and neighbours of about its age. Adds their names;
+    /// Drops the page that is to go next, and neighbours of about its age. Adds them to `dropped`;
     /// false if all frames are pinned. The frames keep their memory.
-    pub(super) fn drop_oldest(&mut self, now: Time, dropped: &mut Vec<Name>) -> bool {
+    pub(super) fn drop_oldest(&mut self, now: Time, dropped: &mut Vec<Dropped>) -> bool {
         let (single, copy) = (self.singles.oldest(), self.copies.oldest());
         let age = |(used, _): &(Time, u32)| (now - *used).as_nanos() as u64;
         let weight = copy
@@ -216,8 +226,13 @@ impl Pool {
             .map(|(name, slot)| (*name, *slot))
             .collect();
         for (name, slot) in run {
+            dropped.push(Dropped {
+                name,
+                frame: PageIndex(slot),
+                used: self.frames[&slot].used,
+                last: victim.state == State::Named { copy: false },
+            });
             self.release(slot);
-            dropped.push(name);
         }
         true
     }
@@ -284,7 +299,7 @@ mod tests {
     fn dropped(pool: &mut Pool, now: u64) -> Vec<u32> {
         let mut dropped = Vec::new();
         pool.drop_oldest(Time(now), &mut dropped);
-        dropped.iter().map(|(_, page)| page.0).collect()
+        dropped.iter().map(|it| it.name.1.0).collect()
     }
 
     #[test]

@@ -1,7 +1,8 @@
 use super::*;
 use crate::effect::Effects;
 use crate::shell::Shell;
-use pagemesh_wire::peer::FileKey;
+use core::time::Duration;
+use pagemesh_wire::peer::{EpochPlan, FileKey};
 
 const FILE: FileKey = FileKey {
     user: 7,
@@ -71,7 +72,7 @@ impl Cluster {
         let me = NodeId(node as u16 + 1);
         match effect {
             Effect::Fill { pages, source } => {
-                assert_eq!(source, Source::Payload);
+                assert!(matches!(source, Source::Payload | Source::Kept(_)));
                 done.filled.push((me, pages.first.0));
             }
             Effect::Reply { reply, .. } => match *reply {
@@ -86,6 +87,9 @@ impl Cluster {
                 let more = self.step(to, |shared, cx, _| match *message {
                     Message::Global(message) => shared.message(cx, me, message),
                     Message::SharedPage(page) => shared.came(cx, page),
+                    Message::SharedPut(put) => {
+                        assert!(shared.keep(cx, &put, cx.now));
+                    }
                     other => panic!("{other:?}"),
                 });
                 done.filled.extend(more.filled);
@@ -293,4 +297,58 @@ fn impossible_pages_are_refused() {
     });
     assert_eq!(done.sent, 0);
     assert_eq!(cluster.hosts[0].shared.directory, Directory::default());
+}
+
+/// Makes node 3 the only one that pages are sent to.
+fn all_to_the_third(cluster: &mut Cluster) {
+    let plan = EpochPlan {
+        epoch: 1,
+        min_age: u32::MAX,
+        weights: vec![(NodeId(3), 100)],
+        initiator: NodeId(3),
+        duration: 5000,
+        replacements: 100,
+    };
+    for (host, id) in cluster.hosts.iter_mut().zip(1..) {
+        host.shell.memory.adopt(&plan, NodeId(id), Time(u64::MAX));
+    }
+}
+
+#[test]
+fn the_last_copy_goes_to_the_node_with_the_weight_and_comes_back() {
+    let mut cluster = Cluster::new();
+    all_to_the_third(&mut cluster);
+    let (old, new) = (0xff, 0xff00);
+    let read = |cluster: &mut Cluster, node, pages| {
+        cluster.now = cluster.now + Duration::from_secs(1);
+        let done = cluster.ask(node, pages);
+        let frames = done.answers[0].1.clone();
+        cluster.give_back(node, &frames);
+        frames
+    };
+    let kept = |cluster: &Cluster| cluster.hosts[2].shared.kept();
+    assert_eq!(read(&mut cluster, 0, old).missing, old);
+    assert_eq!(read(&mut cluster, 0, new).missing, new);
+    assert_eq!(
+        kept(&cluster),
+        8,
+        "its eight frames are full: the first pages left"
+    );
+    // A page of another node's global memory becomes the asker's (case 1).
+    assert_eq!(read(&mut cluster, 1, old).came, old);
+    assert_eq!(kept(&cluster), 0);
+    // It has the only copies: they leave as such. The new ones are copies, and are dropped.
+    assert_eq!(read(&mut cluster, 1, new).came, new);
+    assert_eq!(kept(&cluster), 8);
+    assert_eq!(read(&mut cluster, 1, old).came, old);
+    assert_eq!(
+        kept(&cluster),
+        0,
+        "they are on node 2, and copies go nowhere"
+    );
+    // The node that keeps pages reads them itself.
+    read(&mut cluster, 1, new);
+    assert_eq!(kept(&cluster), 8);
+    assert_eq!(read(&mut cluster, 2, old).here, old);
+    assert_eq!(kept(&cluster), 0);
 }

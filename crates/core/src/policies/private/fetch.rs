@@ -9,7 +9,7 @@ use crate::patience::Awaited;
 use crate::prefetch::Ahead;
 use crate::shell::Cx;
 use crate::time::Time;
-use pagemesh_wire::peer::{Access, Backing, Global, Message, Refusal};
+use pagemesh_wire::peer::{Access, Backing, Global, LentPage, Message, Refusal};
 use pagemesh_wire::{MappingId, NodeId, PageIndex, Version};
 use serde::{Deserialize, Serialize};
 
@@ -83,10 +83,17 @@ impl Private {
         Some(from)
     }
 
+    /// Whether donors drop pages as they send them. While memory is not scarce they keep them: a page
+    /// that is not stored to need not be sent again. If the donor was asked otherwise before memory
+    /// became scarce, or the other way round, the page is read from the disk once.
+    fn forgets(&self, cx: &Cx<'_>) -> bool {
+        self.backing == Backing::File && cx.shell.memory.is_scarce()
+    }
+
     /// Sends a request for some pages of which this node has open requests.
     pub(super) fn ask(&self, cx: &mut Cx<'_>, from: NodeId, pages: &[PageIndex]) {
         let segment = self.segment;
-        let forget = self.backing == Backing::File;
+        let forget = self.forgets(cx);
         for pages in pages.chunks(Global::PAGES) {
             let version = |page: &PageIndex| Some((*page, self.pages.get(page)?.version));
             let pages = pages.iter().filter_map(version).collect();
@@ -125,7 +132,7 @@ impl Private {
         cx.end(&fetch.backoff, self.timer(page));
         cx.answered(Awaited::Page, fetch.since, &fetch.backoff);
         cx.emit(Event::BytesArrived { segment, page });
-        if self.backing == Backing::File {
+        if self.forgets(cx) {
             self.forgotten(page, from);
         }
         if fetch.waiters.is_empty() && fetch.ahead.is_none() {
@@ -167,6 +174,27 @@ impl Private {
         cx.emit(Event::DonorMissed { segment, page });
         self.forgotten(page, from);
         if self.fetches.contains_key(&page) {
+            self.again(cx, page);
+        }
+    }
+
+    /// A donor has sent a page on to another node, which has it from now on (G26).
+    pub(super) fn moved(&mut self, cx: &mut Cx<'_>, from: NodeId, (lent, to): (LentPage, NodeId)) {
+        let page = lent.page;
+        let known = self.pages.get_mut(&page);
+        let known = known.filter(|known| known.version == lent.version && known.on_disk);
+        let Some(known) = known.filter(|known| known.donors.all().contains(from)) else {
+            return cx.emit(Event::Stale {});
+        };
+        known.donors.remove(from);
+        if to != cx.me() && cx.is_alive(to) {
+            known.donors.add(to, true);
+        }
+        if self
+            .fetches
+            .get(&page)
+            .is_some_and(|fetch| fetch.from == from)
+        {
             self.again(cx, page);
         }
     }

@@ -325,6 +325,7 @@ impl Hooks for Private {
                     DonorReply::Kept(_) => self.kept(cx, from, page, version),
                     DonorReply::Refused(_) => self.refused(cx, from, page, version),
                     DonorReply::Missing(_) => self.missing(cx, from, page, version),
+                    DonorReply::Moved(lent, to) => self.moved(cx, from, (lent, to)),
                 }
             }
             _ => return cx.emit(Event::Stale {}),

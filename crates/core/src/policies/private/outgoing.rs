@@ -1,7 +1,7 @@
 //! Pages on their way to donors (G24, GB1).
 
 use super::Private;
-use super::page::Place;
+use super::page::{Donors, Place};
 use crate::backoff::Backoff;
 use crate::effect::Source;
 use crate::event::Event;
@@ -103,14 +103,32 @@ impl Private {
             return true;
         };
         let used = known.place.used().unwrap_or(cx.now);
-        if let Some(node) = self.donor(cx, used, NodeSet::EMPTY) {
+        if !known.donors.sure().is_empty() {
+            // It was not stored to since its donor sent it, and kept it.
+            self.leave(cx, page);
+            return true;
+        }
+        // A donor with an older version has room for this one.
+        let chosen = self.donor(cx, used, NodeSet::EMPTY).map(|node| {
+            let before = known.donors.after(None);
+            let stays = |node: &NodeId| cx.is_alive(*node) && !cx.shell.memory.is_leaving(*node);
+            before.filter(stays).unwrap_or(node)
+        });
+        let mut old = known.donors;
+        if let Some(node) = chosen {
             let Some(answer) = self.take_window(cx, node) else {
                 return false;
             };
             self.send_put(cx, node, page, answer);
-            self.pages
-                .entry(page)
-                .and_modify(|known| known.donors.add(node, true));
+            old.remove(node);
+        }
+        let version = known.version;
+        self.release(cx, page, version, old);
+        if let Some(known) = self.pages.get_mut(&page) {
+            known.donors = Donors::NONE;
+            if let Some(node) = chosen {
+                known.donors.add(node, true);
+            }
         }
         self.leave(cx, page);
         true

@@ -56,6 +56,19 @@ impl Bench {
         }
     }
 
+    /// From now on pages of others are dropped for pages that are sent.
+    fn be_scarce(&mut self) {
+        let plan = EpochPlan {
+            epoch: 2,
+            min_age: 1 << 20,
+            weights: vec![(DONOR, 1)],
+            initiator: DONOR,
+            duration: 5000,
+            replacements: 100,
+        };
+        self.shell.memory.adopt(&plan, ME, Time(u64::MAX));
+    }
+
     /// Calls the policy and carries out its effects.
     fn with(&mut self, work: impl Fn(&mut Private, &mut Cx<'_>)) -> Vec<String> {
         self.act(&work)
@@ -187,14 +200,34 @@ fn a_page_that_does_not_fit_goes_to_the_disk_and_to_a_donor_and_comes_back() {
         ]
     );
     assert_eq!(bench.got(DONOR, 0, 1), ["fill 0 Payload", "map 0 Read"]);
-    // It was only read: it goes back without another visit to the disk.
+    // It was only read: its donor still has it, and it leaves without a message and the disk.
     bench.fault(3, Access::Write);
     let again = bench.fault(4, Access::Write);
-    assert!(again.contains(&"put 0 v1→n2".to_owned()), "{again:?}");
-    assert!(
-        !again.iter().any(|word| word.starts_with("store 0")),
-        "{again:?}"
+    let about_it = |word: &&String| word.contains(" 0");
+    assert_eq!(
+        again.iter().filter(about_it).collect::<Vec<_>>(),
+        ["stage 0", "leave 0"]
     );
+    assert_eq!(bench.fault(0, Access::Write).last().unwrap(), "get [0]→n2");
+    bench.got(DONOR, 0, 1);
+    // Stored to: the donor of the older version gets the new one.
+    bench.fault(5, Access::Write);
+    let again = bench.fault(6, Access::Write);
+    assert!(again.contains(&"put 0 v2→n2".to_owned()), "{again:?}");
+}
+
+#[test]
+fn while_memory_is_scarce_a_donor_forgets_what_it_sends_back() {
+    let mut bench = Bench::new(Backing::File, &[DONOR]);
+    bench.be_scarce();
+    for page in [0, 1, 2, 0] {
+        bench.fault(page, Access::Write);
+    }
+    bench.got(DONOR, 0, 1);
+    assert!(bench.policy.pages[&PageIndex(0)].donors.is_empty());
+    bench.fault(3, Access::Read);
+    let again = bench.fault(4, Access::Read);
+    assert!(again.contains(&"put 0 v2→n2".to_owned()), "{again:?}");
 }
 
 #[test]
@@ -233,6 +266,24 @@ fn a_donor_that_has_nothing_says_nothing_or_is_gone_means_the_disk() {
             "what comes late is not taken"
         );
     }
+}
+
+#[test]
+fn a_page_that_was_sent_on_is_asked_for_where_it_is() {
+    let mut bench = Bench::new(Backing::File, &[DONOR]);
+    for page in 0..3 {
+        bench.fault(page, Access::Write);
+    }
+    let moved = |page, to| Message::DonorReply(DonorReply::Moved(lent(page, 1), to));
+    // Only a donor of the page is believed.
+    assert_eq!(bench.hear(OTHER, moved(0, NodeId(4))), [""; 0]);
+    assert_eq!(bench.fault(0, Access::Write).last().unwrap(), "get [0]→n2");
+    assert_eq!(bench.hear(DONOR, moved(0, OTHER)), ["get [0]→n3"]);
+    assert_eq!(bench.got(OTHER, 0, 1), ["fill 0 Payload", "map 0 Write"]);
+    // A node that is none means the disk.
+    bench.hear(DONOR, moved(1, NodeId(40)));
+    let done = bench.fault(1, Access::Read);
+    assert!(done.contains(&"fill 1 Disk".into()), "{done:?}");
 }
 
 #[test]
