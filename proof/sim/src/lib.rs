@@ -35,6 +35,7 @@ mod recording;
 mod run;
 mod scenario;
 mod sealing;
+mod small;
 mod step;
 mod storms;
 mod systemv;
