@@ -34,6 +34,16 @@ impl<E: Ord> Queue<E> {
         self.events.push(Reverse((at, self.scheduled, event)));
     }
 
+    /// When the next event happens.
+    pub(crate) fn next_time(&self) -> Option<Time> {
+        self.events.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    /// Nothing happens until then.
+    pub(crate) fn pass(&mut self, now: Time) {
+        self.now = now;
+    }
+
     /// The next event; the clock says its time from now on.
     pub(crate) fn next(&mut self) -> Option<E> {
         let Reverse((at, _, event)) = self.events.pop()?;
@@ -65,9 +75,9 @@ impl Log {
         self.lines.push_back(line);
     }
 
-    /// The lines, and below them what went wrong.
-    pub(crate) fn report(&self, why: &str) -> String {
+    /// All lines that are kept, one below the other.
+    pub(crate) fn lines(&self) -> String {
         let lines: Vec<_> = self.lines.iter().map(String::as_str).collect();
-        format!("{}\n{why}", lines.join("\n"))
+        lines.join("\n")
     }
 }

@@ -37,7 +37,10 @@ impl core::fmt::Display for Visited {
             depth,
             ends,
         } = self;
-        write!(f, "{states} states, {steps} steps, depth {depth}, {ends} ends")
+        write!(
+            f,
+            "{states} states, {steps} steps, depth {depth}, {ends} ends"
+        )
     }
 }
 
@@ -91,7 +94,10 @@ pub(crate) fn every_state<S: State>(first: S, limit: usize) -> Check<Visited> {
             before[to].push(number);
         }
         if ways.0.len() > limit {
-            return Err(format!("there are more than {limit} states"));
+            let path = ways.to(ways.0.len() - 1).join("\n  ");
+            return Err(format!(
+                "there are more than {limit} states; this is the way to the last:\n  {path}"
+            ));
         }
     }
     visited.states = ways.0.len();

@@ -8,7 +8,7 @@ use crate::plan::{Profile, pace, weather};
 use crate::small::{self, Check, Log, Queue};
 use core::net::SocketAddr;
 use pagemesh_core::{Input, Node, Reply, Request, Rights, Time};
-use pagemesh_wire::local::View;
+use pagemesh_wire::local::{Advice, View};
 use pagemesh_wire::peer::{Access, Message, Policy, Refusal, SegmentSpec};
 use pagemesh_wire::{
     ByteLen, ClientId, ClusterId, MappingId, PAGE_SIZE, PageCount, PageIndex, PublicKey, SegmentId,
@@ -82,6 +82,8 @@ struct Host {
     node: Node,
     memory: Memory,
     segment: Option<SegmentId>,
+    /// Its program takes zeros for lost pages.
+    renews: bool,
     gone: bool,
     left: bool,
     deadline: Option<Time>,
@@ -111,7 +113,7 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    pub(super) fn new(options: ViewsRun) -> Self {
+    pub(super) fn new(options: ViewsRun, lines: usize) -> Self {
         let mut dice = Dice::stream(options.seed, "views");
         let hosts = dice.between(2, 4) as usize;
         let pace = pace(&mut dice);
@@ -127,7 +129,7 @@ impl Cluster {
             published: BTreeMap::new(),
             value: 0,
             tickets: 0,
-            log: Log::new(400),
+            log: Log::new(lines),
             seen: ViewsSeen::default(),
         };
         for host in 0..hosts {
@@ -141,6 +143,7 @@ impl Cluster {
                 node,
                 memory,
                 segment: None,
+                renews: (options.seed + host as u64).is_multiple_of(2),
                 gone: false,
                 left: false,
                 deadline: None,
@@ -176,11 +179,9 @@ impl Cluster {
         self.log.note(self.queue.now(), host, what);
     }
 
-    pub(super) fn run(mut self) -> Result<ViewsSeen, String> {
-        match self.run_all() {
-            Ok(()) => Ok(self.seen),
-            Err(why) => Err(self.log.report(&why)),
-        }
+    pub(super) fn run(mut self) -> (String, Result<ViewsSeen, String>) {
+        let result = self.run_all();
+        (self.log.lines(), result.map(|()| self.seen))
     }
 
     fn run_all(&mut self) -> Check {
@@ -357,6 +358,23 @@ impl Cluster {
         self.ask(host, request)
     }
 
+    /// The program takes zeros for lost pages.
+    fn announce(&mut self, host: usize, segment: SegmentId) -> Check {
+        let request = Request::Advise {
+            segment,
+            first: PageIndex(0),
+            count: PageCount(PAGES),
+            advice: Advice::Renew,
+        };
+        let (ticket, client) = (Ticket(0), CLIENT);
+        let input = Input::Request {
+            ticket,
+            client,
+            request,
+        };
+        small::input(self, host, input)
+    }
+
     fn ask(&mut self, host: usize, request: Request) -> Check {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
@@ -481,6 +499,9 @@ impl Cluster {
                         view,
                     };
                     small::input(self, host, input)?;
+                }
+                if self.hosts[host].renews {
+                    self.announce(host, info.id)?;
                 }
                 self.done(host);
             }

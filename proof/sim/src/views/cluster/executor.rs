@@ -8,12 +8,28 @@ use pagemesh_core::{
     At, Effect, Event as Seen, Mappings, Node, PageRange, Reply, Rights, Source, Time,
 };
 use pagemesh_wire::header::Header;
-use pagemesh_wire::peer::{Message, Refusal};
-use pagemesh_wire::{MappingId, Ticket};
+use pagemesh_wire::peer::{Health, Message, Refusal};
+use pagemesh_wire::{MappingId, PageIndex, Ticket};
 
 impl Cluster {
     fn memory(&mut self, host: usize) -> &mut Memory {
         &mut self.hosts[host].memory
+    }
+
+    /// Whether a host that this one takes for alive has a copy of a page.
+    fn has_copy(&self, host: usize, page: PageIndex) -> bool {
+        let members = &self.hosts[host].node.view().members;
+        let alive = |id| {
+            members
+                .iter()
+                .any(|m| m.id == id && m.health == Health::Alive)
+        };
+        let mut others = self.hosts.iter().filter(|other| !other.gone && !other.left);
+        others.any(|other| {
+            other.node.id().is_some_and(alive)
+                && !other.renews
+                && other.memory.frame(page).is_some()
+        })
     }
 
     fn wake(&mut self, host: usize) {
@@ -63,6 +79,9 @@ impl Driver for Cluster {
     fn fill(&mut self, turn: Turn<'_>, pages: PageRange, source: Source) -> Check {
         for (_, page) in pages.iter() {
             self.memory(turn.host).fill(page, source, turn.behind)?;
+            if source == Source::Zero {
+                self.hosts[turn.host].seen.retain(|(at, _), _| *at != page);
+            }
         }
         self.seen.runs += u64::from(pages.count > 1);
         Ok(())
@@ -112,7 +131,17 @@ impl Driver for Cluster {
             self.hosts[host].left = true;
             return Ok(());
         }
-        Err(format!("h{} fails at {}: {why}", host + 1, at.1))
+        let died = self.seen.crashed > 0 && matches!(why, Refusal::NodeGone(_));
+        if !died || self.hosts[host].renews || self.has_copy(host, at.1) {
+            return Err(format!("h{} fails at {}: {why}", host + 1, at.1));
+        }
+        self.seen.lost += 1;
+        if matches!(self.hosts[host].step, Some((Step::Access(page, ..), _)) if page == at.1)
+            || matches!(self.hosts[host].step, Some((Step::PublishRun, _)))
+        {
+            self.done(host);
+        }
+        Ok(())
     }
 
     fn reply(&mut self, host: usize, ticket: Ticket, reply: Reply) -> Check {
