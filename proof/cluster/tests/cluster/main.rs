@@ -58,4 +58,5 @@ mod sysv_programs;
 mod tampering;
 mod tmk;
 mod views;
+mod views_litmus;
 mod watching;
