@@ -254,7 +254,7 @@ impl Sandbox {
 
     fn wait_until_back(&self, index: usize) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
-        self.nodes[index].wait_until(deadline, "became no member", |_| true)
+        self.nodes[index].wait_until(deadline, "became no member", |alive| alive > 0)
     }
 
     fn add_node(&mut self) -> Result<()> {
