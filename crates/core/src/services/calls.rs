@@ -13,7 +13,7 @@ use crate::segment::Segment;
 use crate::shell::Cx;
 use crate::sysv::Why;
 use pagemesh_wire::peer::{self, Call, Health, Refusal, SegmentInfo};
-use pagemesh_wire::{CallId, ClientId, NodeId, SegmentId, Ticket};
+use pagemesh_wire::{CallId, ClientId, NodeId, SegmentId, SyncKey, Ticket};
 
 impl Services {
     pub(crate) fn call(&mut self, cx: &mut Cx<'_>, to: NodeId, call: Call, then: OnReply) {
@@ -79,14 +79,7 @@ impl Services {
                 self.conditions.wait(caller, key);
                 peer::Reply::Waiting
             }
-            Call::CondSignal { key, all } => {
-                let woken = self.conditions.signal(key, all);
-                let count = woken.len() as u32;
-                for waiter in woken {
-                    self.answer(cx, waiter, peer::Reply::Done);
-                }
-                peer::Reply::Woken(count)
-            }
+            Call::CondSignal { key, all } => self.signal(cx, key, all),
             Call::Members(view) => {
                 if caller.node == view.term.coordinator() {
                     self.members_changed(cx, view);
@@ -127,6 +120,16 @@ impl Services {
             | Call::Name { .. } => self.look_up(cx, caller, call),
         };
         self.answer(cx, caller, reply);
+    }
+
+    /// Wakes waiters of a condition, and says how many.
+    fn signal(&mut self, cx: &mut Cx<'_>, key: SyncKey, all: bool) -> peer::Reply {
+        let woken = self.conditions.signal(key, all);
+        let count = woken.len() as u32;
+        for waiter in woken {
+            self.answer(cx, waiter, peer::Reply::Done);
+        }
+        peer::Reply::Woken(count)
     }
 
     /// Calls to the directory, which only the coordinator has.
