@@ -224,15 +224,9 @@ impl Actor {
                 let policy = policy.parse().map_err(anyhow::Error::msg)?;
                 self.open(name, *pages, Some(policy))
             }
-            Order::OpenPrivate { name, pages, local } => {
-                let policy: Policy = "private".parse().map_err(anyhow::Error::msg)?;
-                let local = ByteLen(u64::from(*local) * 4096);
-                let policy = policy.with_local(local).map_err(anyhow::Error::msg)?;
-                self.open(name, *pages, Some(policy))
-            }
+            Order::OpenPrivate { name, pages, local } => self.open_private(name, *pages, *local),
             Order::Own { pages } => {
-                let words = u64::from(*pages) * WORDS as u64;
-                self.own = (0..words).map(AtomicU64::new).collect();
+                self.own(*pages);
                 Ok(Vec::new())
             }
             Order::TouchOwn { pages, write } => Ok(self.touch_own(pages, *write)),
@@ -251,15 +245,7 @@ impl Actor {
                 let lock = self.segment()?.lock(*number);
                 timed(*count, || lock.lock().map(drop).map_err(Into::into))
             }
-            Order::Locks { count } => {
-                let segment = self.segment()?;
-                let locks: Vec<_> = (1..=u64::from(*count)).map(|at| segment.lock(at)).collect();
-                let mut locks = locks.iter();
-                timed(*count, || {
-                    let lock = locks.next().context("as many as are timed")?;
-                    lock.lock().map(drop).map_err(Into::into)
-                })
-            }
+            Order::Locks { count } => self.take_locks(*count),
             Order::Barrier {
                 number,
                 parties,
@@ -315,6 +301,29 @@ impl Actor {
             Order::Forge { to, rate } => forged::forge(*to, *rate),
             Order::RawExchange { .. } => raw::exchange(order),
         }
+    }
+
+    fn open_private(&mut self, name: &str, pages: u32, local: u32) -> Result<Vec<u64>> {
+        let policy: Policy = "private".parse().map_err(anyhow::Error::msg)?;
+        let local = ByteLen(u64::from(local) * 4096);
+        let policy = policy.with_local(local).map_err(anyhow::Error::msg)?;
+        self.open(name, pages, Some(policy))
+    }
+
+    fn own(&mut self, pages: u32) {
+        let words = u64::from(pages) * WORDS as u64;
+        self.own = (0..words).map(AtomicU64::new).collect();
+    }
+
+    /// Each lock once.
+    fn take_locks(&self, count: u32) -> Result<Vec<u64>> {
+        let segment = self.segment()?;
+        let locks: Vec<_> = (1..=u64::from(count)).map(|at| segment.lock(at)).collect();
+        let mut locks = locks.iter();
+        timed(count, || {
+            let lock = locks.next().context("as many as are timed")?;
+            lock.lock().map(drop).map_err(Into::into)
+        })
     }
 
     fn segment(&self) -> Result<&Segment> {

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 /// The ends of a walk through all commands: each with arguments by which it prints something.
 /// `{f}` is a key file, `{n}` a new file.
-const COMMANDS: [(&str, &str); 34] = [
+const COMMANDS: [(&str, &str); 41] = [
     ("daemon", "daemon --no-config --bind 127.0.0.1:0"),
     ("members", "members"),
     ("members forget", "members forget 2"),

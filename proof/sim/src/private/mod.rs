@@ -84,7 +84,6 @@ pub fn private(options: Private) -> Result<Remote, String> {
 }
 
 /// Runs one seed. Returns its whole log, and what happened or broke.
-#[must_use]
 pub fn private_told(options: Private) -> (String, Result<Remote, String>) {
     cluster::Cluster::new(options, usize::MAX).run()
 }

@@ -80,7 +80,6 @@ pub fn views(options: ViewsRun) -> Result<ViewsSeen, String> {
 }
 
 /// Runs one seed. Returns its whole log, and what happened or broke.
-#[must_use]
 pub fn views_told(options: ViewsRun) -> (String, Result<ViewsSeen, String>) {
     cluster::Cluster::new(options, usize::MAX).run()
 }

@@ -402,14 +402,12 @@ impl State for World {
     }
 }
 
+/// What befalls a datagram.
+type Fate<'a> = &'a dyn Fn(&mut World) -> Check;
+
 impl World {
     /// The possible fates of the oldest datagram of a wire.
-    fn fates(
-        &self,
-        wire: usize,
-        told: &str,
-        add: &mut dyn FnMut(String, &dyn Fn(&mut Self) -> Check),
-    ) {
+    fn fates(&self, wire: usize, told: &str, add: &mut dyn FnMut(String, Fate<'_>)) {
         let take = |world: &mut Self| world.wires[wire].pop_front();
         let arrive = |world: &mut Self| take(world).map_or(Ok(()), |packet| world.arrive(&packet));
         add(format!("deliver {told}"), &arrive);
