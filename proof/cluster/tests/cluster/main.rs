@@ -64,4 +64,5 @@ mod sysv_programs;
 mod tampering;
 mod tmk;
 mod views;
+mod views_litmus;
 mod watching;

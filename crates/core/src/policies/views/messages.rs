@@ -56,6 +56,8 @@ pub(super) enum Wish {
     Whole,
     /// The consistent copy itself.
     Move,
+    /// The consistent copy; if the page is lost, it begins anew with zeros.
+    Anew,
 }
 
 /// A request for a page, which nodes pass on to the holder of the consistent copy.
@@ -152,4 +154,10 @@ pub(super) enum Body {
     Become { page: PageIndex, version: u64 },
     /// To the home: there is no copy here any more.
     NoCopy { page: PageIndex, version: u64 },
+    /// From the home, in answer to a request: the page is lost with this node.
+    Lost {
+        page: PageIndex,
+        request: RequestId,
+        with: NodeId,
+    },
 }

@@ -174,6 +174,7 @@ impl Views {
         let segment = self.segment;
         let page = self.page(cx, index);
         (page.version, page.hint, page.elected) = (version, holder, None);
+        page.lost = None;
         if core::mem::take(&mut page.holds) {
             // This node was declared dead, and does not know it yet.
             (page.filled, page.kept) = (false, None);
@@ -192,7 +193,11 @@ impl Views {
         if old.number > 0 && new.number > old.number + 1 && old.version == new.version {
             page.missed += new.number - old.number - 1;
         }
-        page.valid = page.valid.max(valid(refresh));
+        let had = match core::mem::take(&mut page.blank) {
+            true => Valid::Nothing,
+            false => page.valid,
+        };
+        page.valid = had.max(valid(refresh));
         (page.prefix_purged, page.purged) = (false, false);
         (page.stamp, page.seen) = (new, now);
         cx.emit(Event::CopyArrived {
