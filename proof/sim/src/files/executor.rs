@@ -1,26 +1,12 @@
 //! What a daemon does: it carries out what its node decided.
 
 use super::FilesMistake;
-use super::cluster::{Check, Cluster};
-use pagemesh_core::{
-    At, DiffWork, Effect, EffectExecutor, Event, Input, Mappings, Next, PageRange, Reclaimed,
-    Reply, Rights, Source,
-};
+use super::cluster::Cluster;
+use crate::small::{Check, Driver, Turn};
+use pagemesh_core::{At, Effect, Event, Mappings, Node, PageRange, Reply, Rights, Source, Time};
 use pagemesh_wire::header::Header;
-use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{Message, Refusal};
-use pagemesh_wire::{ClientId, MappingId, PAGE_SIZE, SegmentId, SyncKey, Ticket};
-use std::net::SocketAddr;
-
-/// Carries out the effects of one input of a host.
-pub(super) struct Executor<'a> {
-    pub(super) cluster: &'a mut Cluster,
-    pub(super) host: usize,
-    /// The page behind the present datagram.
-    pub(super) payload: &'a [u8],
-    /// Inputs that effects gave rise to.
-    pub(super) follow: Vec<Input<'static>>,
-}
+use pagemesh_wire::{MappingId, PAGE_SIZE, SegmentId, Ticket};
 
 /// A page with this value in front.
 fn bytes_of(value: u64) -> Vec<u8> {
@@ -29,127 +15,97 @@ fn bytes_of(value: u64) -> Vec<u8> {
     bytes
 }
 
-fn nothing_of_it(what: &str) -> String {
-    format!("no {what} is used here")
-}
+impl Driver for Cluster {
+    fn now(&self) -> Time {
+        self.time()
+    }
 
-impl EffectExecutor for Executor<'_> {
-    type Error = String;
+    fn node(&mut self, host: usize) -> Option<&mut Node> {
+        Some(&mut self.hosts[host].node)
+    }
 
     fn send(
         &mut self,
-        address: SocketAddr,
-        header: Header,
+        turn: Turn<'_>,
+        to: (usize, Header),
         message: Box<Message>,
         page: Option<(At, Source)>,
     ) -> Check {
         let mut behind = Vec::new();
         if let Some(((segment, page), source)) = page {
-            let frame = self.cluster.frame(self.host, segment, page.0);
+            let frame = self.frame(turn.host, segment, page.0);
             let value = frame.filter(|_| source == Source::Frame);
             let value = value.ok_or_else(|| format!("{page:?} has no contents, and is sent"))?;
             behind = bytes_of(value);
         }
-        self.cluster
-            .send(self.host, (address, header), &message, &behind);
+        self.transmit(turn.host, to, &message, &behind);
         Ok(())
     }
 
-    fn send_notice(&mut self, _: SocketAddr, _: Notice) -> Check {
-        Ok(())
-    }
-
-    fn fill(&mut self, pages: PageRange, source: Source) -> Check {
-        let value = self.payload.first_chunk().map(|it| u64::from_le_bytes(*it));
+    fn fill(&mut self, turn: Turn<'_>, pages: PageRange, source: Source) -> Check {
+        let value = turn.behind.first_chunk().map(|it| u64::from_le_bytes(*it));
         let (Source::Payload, Some(value)) = (source, value) else {
             return Err(format!("{pages:?} are filled from {source:?}"));
         };
-        let beside = u32::from(self.cluster.plants(FilesMistake::FrameMissed));
+        let beside = u32::from(self.plants(FilesMistake::FrameMissed));
         for (segment, page) in pages.iter() {
-            self.cluster
-                .fill(self.host, segment, page.0 + beside, value);
+            self.put(turn.host, segment, page.0 + beside, value);
         }
         Ok(())
     }
 
-    fn map(&mut self, _: Mappings, _: PageRange, _: Rights) -> Check {
-        Err(nothing_of_it("mapping"))
+    fn map(&mut self, _: usize, _: Mappings, pages: PageRange, _: Rights) -> Check {
+        Err(format!("no program maps a cache: {pages:?}"))
     }
 
-    fn protect(&mut self, _: Mappings, _: PageRange) -> Check {
-        Err(nothing_of_it("mapping"))
+    fn protect(&mut self, _: usize, _: Mappings, pages: PageRange) -> Check {
+        Err(format!("no program maps a cache: {pages:?}"))
     }
 
-    fn evict(&mut self, pages: PageRange, _: bool) -> Check {
-        if !self.cluster.plants(FilesMistake::EvictForgotten) {
+    fn evict(&mut self, host: usize, pages: PageRange, _: bool) -> Check {
+        if !self.plants(FilesMistake::EvictForgotten) {
             for (segment, page) in pages.iter() {
-                self.cluster.empty(self.host, segment, page.0);
+                self.empty(host, segment, page.0);
             }
         }
         Ok(())
     }
 
-    fn drop_stash(&mut self, _: At) -> Check {
-        Err(nothing_of_it("stash"))
+    fn drop_stash(&mut self, _: usize, at: At) -> Check {
+        Err(format!("no contents wait here: {at:?}"))
     }
 
-    fn fail(&mut self, _: MappingId, at: At, why: Refusal) -> Check {
+    fn fail(&mut self, _: usize, _: MappingId, at: At, why: Refusal) -> Check {
         Err(format!("{at:?} fails: {why}"))
     }
 
-    fn has_run(&mut self, _: At) -> Check<bool> {
-        Ok(true)
-    }
-
-    fn forget(&mut self, segment: SegmentId) -> Check {
-        self.cluster.forget(self.host, segment);
+    fn forget(&mut self, host: usize, segment: SegmentId) -> Check {
+        self.lose(host, segment);
         Ok(())
     }
 
-    fn lend_lock(&mut self, _: SyncKey, _: ClientId, _: bool) -> Check {
-        Err(nothing_of_it("lock"))
+    fn reply(&mut self, host: usize, ticket: Ticket, reply: Reply) -> Check {
+        self.replied(host, ticket, reply)
     }
 
-    fn reclaim_lock(&mut self, _: SyncKey) -> Check<Reclaimed> {
-        Err(nothing_of_it("lock"))
-    }
-
-    fn reply(&mut self, ticket: Ticket, reply: Reply) -> Check {
-        self.cluster.replied(self.host, ticket, reply)
-    }
-
-    fn diff_work(&mut self, _: DiffWork) -> Check {
-        Err(nothing_of_it("diff"))
-    }
-
-    fn stow(&mut self, _: At) -> Check {
-        Err(nothing_of_it("stash"))
-    }
-
-    fn store(&mut self, _: PageRange) -> Check<bool> {
-        Err(nothing_of_it("file of private pages"))
-    }
-
-    fn emit(&mut self, event: Event) -> Check {
-        let seen = &mut self.cluster.seen;
+    fn emit(&mut self, _: usize, event: Event) -> Check {
         match event {
-            Event::FilePageDropped {} => seen.dropped += 1,
-            Event::FilePageMissed {} => seen.stale += 1,
+            Event::FilePageDropped {} => self.seen.dropped += 1,
+            Event::FilePageMissed {} => self.seen.stale += 1,
             _ => {}
         }
         Ok(())
     }
 
-    fn follow(&mut self, input: Input<'static>) {
-        self.follow.push(input);
+    fn about_to(&mut self, host: usize, effect: &Effect) {
+        self.note(host, || format!("{effect:?}"));
     }
 
-    fn before(&mut self, _: usize, rest: &[Effect]) -> Next {
-        if let [effect, ..] = rest
-            && !matches!(effect, Effect::Emit(_) | Effect::Send { .. })
-        {
-            self.cluster.note(self.host, || format!("{effect:?}"));
-        }
-        Next::Execute
+    fn handled(&mut self, host: usize) -> Check {
+        self.budget_holds(host)
+    }
+
+    fn arm(&mut self, host: usize, due: Time) {
+        self.call_at(host, due);
     }
 }

@@ -1,4 +1,4 @@
-//! The frame of the small simulators (policies `release`, `views`, `private`) and of their
+//! The frame of the small simulators (policies `release`, `views`, `private`, shared pages of files) and of their
 //! explorers: real nodes on hosts with numbers, one queue of events, one executor that hands effects
 //! to the world and refuses what its policy never does.
 //!
