@@ -54,6 +54,10 @@ const REMINDERS: u32 = 6;
 /// How long the pages of one publication may be under way before the missing ones are asked for.
 const REPAIR: Duration = Duration::from_millis(4);
 
+/// How often missing pages are asked for in vain: by then the pages have moved, or a newer publication
+/// has taken their place, and whoever has it reminds of that.
+const ASKS: u8 = 16;
+
 /// Pages of one publication, purge or request at most: a state of 16 MiB, and some more.
 pub(super) const RUN: u32 = 8192;
 
