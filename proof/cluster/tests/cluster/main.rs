@@ -46,6 +46,7 @@ mod request_slots;
 mod sealing;
 mod sealing_keys;
 mod segments;
+mod shared_refreshes;
 mod sharing;
 mod sharing_kinds;
 mod signals;

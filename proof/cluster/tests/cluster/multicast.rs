@@ -15,7 +15,7 @@ use std::time::Instant;
 const ROUNDS: u64 = 30;
 
 /// A group that no other test of this machine listens to.
-fn group() -> SocketAddrV4 {
+pub(crate) fn group() -> SocketAddrV4 {
     static NEXT: AtomicU8 = AtomicU8::new(0);
     let process = std::process::id();
     let address = [
@@ -27,7 +27,7 @@ fn group() -> SocketAddrV4 {
     SocketAddrV4::new(address.into(), 20_000 + (process % 10_000) as u16)
 }
 
-fn plan(nodes: usize, group: SocketAddrV4) -> Plan {
+pub(crate) fn plan(nodes: usize, group: SocketAddrV4) -> Plan {
     let mut plan = Plan::new(nodes);
     plan.daemon_args.push(format!("--multicast={group}"));
     plan
@@ -58,7 +58,7 @@ fn stores<const N: usize>(
 }
 
 /// Waits until one datagram takes back all copies.
-fn all_hear(cluster: &Cluster, maps: &[Mapping]) {
+pub(crate) fn all_hear(cluster: &Cluster, maps: &[Mapping]) {
     let readers = maps.len() as u64 - 1;
     eventually("multicast batches reach everybody", || {
         stores(cluster, maps, 1, ["multicast_batch_parts"]) >= [readers]
@@ -324,7 +324,7 @@ fn forged_multicast_batches_change_nothing() {
 }
 
 /// Listens to a group for a while and keeps what passes.
-fn overhear(listens: &Group, kept: &mut Vec<Vec<u8>>) {
+pub(crate) fn overhear(listens: &Group, kept: &mut Vec<Vec<u8>>) {
     let mut buffer = [0; 4096];
     while let Ok(pagemesh_os::udp::Received::Datagram(length, _)) = listens.receive(&mut buffer) {
         if kept.len() < 400 {
