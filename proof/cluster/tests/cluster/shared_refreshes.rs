@@ -112,7 +112,7 @@ fn eb4_hostile_pieces_of_refreshes_tear_no_state() {
         let (mut heard, mut last) = (Vec::new(), [0; 2]);
         for number in 1..=200 {
             assert_eq!(writer.publish(&state(number, size)).unwrap(), number);
-            overhear(&listens, &mut heard);
+            overhear(&listens, &enemy, &mut heard);
             for (step, old) in heard.iter().rev().step_by(3).take(8).enumerate() {
                 let mut bytes: Vec<u8> = old.clone();
                 match (number as usize + step) % 3 {
@@ -155,7 +155,7 @@ fn eb4_a_revoked_writer_refreshes_no_copy() {
     let mut revoked = write_on(&cluster, 2, size);
     for number in 1..=60 {
         assert_eq!(revoked.publish(&state(number, size)).unwrap(), number);
-        overhear(&listens, &mut heard);
+        overhear(&listens, &listener, &mut heard);
         sleep(Duration::from_millis(2));
     }
     is_everywhere(&mut readers, 60);
