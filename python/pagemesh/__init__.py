@@ -9,6 +9,7 @@
   :class:`Executor`: :mod:`concurrent.futures` on the nodes.
 - :class:`Queue` and :class:`Dict`, as :class:`queue.Queue` and ``dict``, for the whole cluster.
 - :class:`Board`: state that one process publishes and many watch, whole and always the newest.
+- :class:`Windows`: all views of a segment of policy ``views``, chosen by bits of an address.
 - :class:`Pipe`: messages between two processes; :class:`Group`: ``csend`` and ``crecv`` between many.
 - :mod:`pagemesh.errors`: what goes wrong.
 
@@ -34,6 +35,7 @@ from .sync import (
     RLock,
     Semaphore,
 )
+from .windows import View, Windows, view_pointer
 
 __all__ = [
     "PAGE_SIZE",
@@ -57,7 +59,9 @@ __all__ = [
     "Semaphore",
     "Sequential",
     "State",
+    "View",
     "Views",
+    "Windows",
     "Workers",
     "__version__",
     "array",
@@ -71,6 +75,7 @@ __all__ = [
     "size",
     "spawn",
     "unlink",
+    "view_pointer",
 ]
 
 # They need numpy, which not everybody has.

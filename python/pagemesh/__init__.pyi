@@ -31,6 +31,9 @@ from .sync import Event as Event
 from .sync import Lock as Lock
 from .sync import RLock as RLock
 from .sync import Semaphore as Semaphore
+from .windows import View as View
+from .windows import Windows as Windows
+from .windows import view_pointer as view_pointer
 
 __version__: str
 

@@ -132,7 +132,8 @@ class Array(numpy.ndarray):
         drops copies of what others own. ``"sequential"``, ``"random"``, ``"normal"`` hold for the whole
         segment: how much is asked for ahead. It changes how soon loads are done, never what
         they see. Under policy ``release`` nothing is asked for ahead without ``"willneed"`` or
-        ``"sequential"``, and ``"dontneed"`` does nothing.
+        ``"sequential"``, and ``"dontneed"`` does nothing. ``"renew"`` is for policy ``views``: pages
+        that are lost with their node begin anew with zeros, instead of failing.
         """
         home = self._known()
         if self.size:

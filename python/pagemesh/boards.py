@@ -14,7 +14,8 @@ class State:
 
     ``value`` is a scalar or array of the board's dtype, or ``bytes``; ``age`` is the time in seconds
     since it was published, by the clocks of the two hosts; ``missed`` is how many states lie between
-    the one read before and this one; ``writer`` is the node that published it.
+    the one read before and this one; ``writer`` is the node that published it; ``went_back`` says that
+    newer states which were read before are lost with the nodes that had them.
     """
 
     value: Any
@@ -22,6 +23,7 @@ class State:
     age: float
     missed: int
     writer: int
+    went_back: bool = False
 
 
 class Board:
@@ -101,10 +103,10 @@ class Board:
     def _state(self, told):
         if told is None:
             return None
-        number, value, age, missed, writer = told
+        number, value, age, missed, writer, went_back = told
         if self._dtype is not None:
             import numpy
 
             value = numpy.frombuffer(value, self._dtype).reshape(self._shape)
             value = value if self._shape else value[()]
-        return State(value, number, age, missed, writer)
+        return State(value, number, age, missed, writer, went_back)

@@ -1,5 +1,6 @@
 """Arrays of policy ``views``: copies for reading, old until somebody does something about it."""
 
+import ctypes
 import time
 
 import pytest
@@ -57,3 +58,54 @@ def test_the_length_of_short_pages_and_the_policy_are_checked(cluster):
         pagemesh.array("odd", 10, policy=pagemesh.Views(prefix=7))
     with pytest.raises(ValueError, match="there are pagemesh.Sequential"):
         pagemesh.array("none", 10, policy="view")
+
+
+def test_e10_bits_of_an_address_choose_the_view(cluster):
+    mine = pagemesh.Windows("windows", 2 * pagemesh.PAGE_SIZE)
+    old, short = pagemesh.View.OLD, pagemesh.View.OLD | pagemesh.View.SHORT
+    consistent = mine[pagemesh.View.CONSISTENT]
+    consistent[:5] = b"first"
+    consistent[40] = 7
+    assert not consistent.readonly
+    assert mine[old].readonly
+    assert bytes(mine[old][:5]) == b"first"
+    # The same byte by arithmetic on an address.
+    here = mine.address(offset=40)
+    there = pagemesh.view_pointer(here, mine.stride, old)
+    assert there == mine.address(old, 40)
+    assert ctypes.c_ubyte.from_address(there).value == 7
+    assert pagemesh.view_pointer(there, mine.stride, pagemesh.View.CONSISTENT) == here
+    with pytest.raises(ValueError, match="data-driven"):
+        mine[pagemesh.View.NEXT]
+
+    code = """
+        import pagemesh, sys
+        view = pagemesh.View
+        theirs = pagemesh.Windows("windows", write=False)
+        short = theirs[view.OLD | view.SHORT]
+        print(bytes(short[:5]).decode(), flush=True)
+        for order in sys.stdin:
+            if order == "purge\\n":
+                theirs.purge(view.OLD)
+            print(bytes(theirs[view.OLD | view.SHORT][:5]).decode(), flush=True)
+    """
+    reader = cluster.start(1, code, stdin=-1)
+
+    def ask(order):
+        reader.stdin.write(order + "\n")
+        reader.stdin.flush()
+        return reader.stdout.readline().strip()
+
+    assert reader.stdout.readline().strip() == "first"
+    consistent[:5] = b"other"
+    assert ask("look") == "first"
+    assert ask("purge") == "other"
+    consistent[:5] = b"third"
+    mine.publish(0, 5, short=True)
+    eventually(lambda: ask("look") == "third")
+    assert bytes(mine[short][:5]) == b"third"
+    reader.stdin.close()
+    assert reader.wait(30) == 0
+    reader.stdout.close()
+    reader.stderr.close()
+    pagemesh.unlink("windows")

@@ -236,7 +236,7 @@ typedef struct pagemesh_state {
     uint64_t missed;   /* states between the one read before and this one */
     uint64_t length;   /* in bytes */
     uint32_t writer;   /* the node that published it */
-    uint32_t reserved; /* 0 */
+    uint32_t went_back; /* 1: newer states that were read are lost with their nodes */
 } pagemesh_state_t;
 
 /* Creates a board for states of at most size bytes, up to 16 MiB, of which the last history
@@ -451,10 +451,11 @@ int pagemesh_wait_change(pagemesh_segment_t *segment, uint64_t offset, uint8_t e
 #define PAGEMESH_ADVICE_RANDOM 2     /* here and there: fetch nothing ahead */
 #define PAGEMESH_ADVICE_WILLNEED 3   /* these soon: fetch them, for reading */
 #define PAGEMESH_ADVICE_DONTNEED 4   /* these not for a while: drop copies of them */
+#define PAGEMESH_ADVICE_RENEW 5      /* policy views: lost pages begin anew with zeros, here */
 
-/* Says how this process will use bytes; a length of 0 means up to the end. Never
- * changes what loads see, only how soon. The first three hold for all of the
- * segment. Does not wait for what it causes. Under policy release nothing is fetched
+/* Says how this process will use bytes; a length of 0 means up to the end. Only
+ * RENEW changes what loads see, the others how soon. The first three and RENEW hold
+ * for all of the segment. Does not wait for what it causes. Under policy release nothing is fetched
  * ahead without SEQUENTIAL or WILLNEED, and DONTNEED does nothing. */
 int pagemesh_advise(pagemesh_segment_t *segment, uint64_t offset, uint64_t length, int advice);
 

@@ -32,7 +32,7 @@ pub struct CState {
     missed: u64,
     length: u64,
     writer: u32,
-    reserved: u32,
+    went_back: u32,
 }
 
 fn view(bits: c_int) -> Outcome<View> {
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn pagemesh_board_read(
                 missed: found.missed,
                 length: found.bytes.len() as u64,
                 writer: found.writer.0.into(),
-                reserved: 0,
+                went_back: found.went_back.into(),
             };
         }
         Ok(isize::try_from(found.bytes.len()).unwrap_or(isize::MAX))

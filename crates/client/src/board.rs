@@ -14,7 +14,7 @@ use crate::bell::after;
 use crate::mapping::{INCONSISTENT, Mapping};
 use crate::segment::{Access, Options};
 use crate::views::publish;
-use crate::{Error, LockGuard, Mesh, Policy, Result, Segment};
+use crate::{Advice, Error, LockGuard, Mesh, Policy, Result, Segment};
 
 /// How the first page of a board begins.
 const MAGIC: u64 = 0x3164_7261_6f42_4d50; // "PMBoard1"
@@ -28,8 +28,17 @@ const LARGEST: u64 = 16 << 20;
 /// States that stay readable at most, the newest included.
 const HISTORY: u32 = 1024;
 
-/// The lock that writers take.
+/// The lock that writers take, and the one of those that go on without it.
 const WRITERS: u64 = 0;
+const BYPASS: u64 = 17;
+
+/// A writer waits so long for another one's turn. Then that one counts as stopped: this one goes on,
+/// and leaves alone the slots that the stopped one may still write to.
+const TURN: Duration = Duration::from_secs(1);
+
+/// Where the first page has the number of the newest state when a writer was found stopped; zero if
+/// none is.
+const STOPPED: usize = 32;
 
 /// Locks by which readers see whether the process of a writer is alive: each writer holds one.
 const PRESENCE: std::ops::RangeInclusive<u32> = 1..=16;
@@ -75,6 +84,9 @@ pub struct State {
     pub published: SystemTime,
     /// States that this reader has not read between the last one it read and this one.
     pub missed: u64,
+    /// This reader had read newer states, which are lost with the nodes that had them; their numbers
+    /// are given again.
+    pub went_back: bool,
     /// The lock that its writer holds; 0 if there was none left.
     presence: u32,
 }
@@ -183,6 +195,16 @@ impl Layout {
         page as usize * PAGE_SIZE
     }
 
+    /// The number of a state after `last` whose slot a writer does not write to that was stopped
+    /// when `since` was the newest: it was about to publish the next one, or just that one.
+    fn beside(self, last: u64, since: u64) -> u64 {
+        let slot = |number: u64| number % self.slots;
+        let taken = [slot(since), slot(since + 1)];
+        let mut numbers = last.max(since + 1) + 1..;
+        let free = numbers.find(|number| !taken.contains(&slot(*number)));
+        free.expect("a board has more than two slots")
+    }
+
     fn bytes(self) -> u64 {
         (1 + self.slots * self.pages()) * PAGE_SIZE as u64
     }
@@ -203,7 +225,7 @@ impl Layout {
             .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
         let mut next = || words.next().unwrap_or(0);
         let (magic, size, slots, history) = (next(), next(), next(), next());
-        if magic != MAGIC || size > LARGEST || slots < 2 || history >= slots {
+        if magic != MAGIC || size > LARGEST || slots < 3 || history >= slots {
             return Err(Error::Invalid("this segment is no board"));
         }
         let size = size as usize;
@@ -247,13 +269,18 @@ impl Board {
             exclusive: false,
         };
         let segment = mesh.create(name, layout.bytes(), segment_options)?;
-        let _turn = segment.lock(WRITERS).lock()?;
         let memory = segment.map()?;
+        renew(&segment)?;
         let mut head = [0; 32];
         memory.read(0, &mut head)?;
         if head == [0; 32] {
-            memory.write(0, &layout.encode())?;
-            publish(&segment, false, &(0..32))?;
+            // Its creator is at work, or has died at it; a second creator writes the same.
+            let _turn = segment.lock(WRITERS).lock_timeout(TURN)?;
+            memory.read(0, &mut head)?;
+            if head == [0; 32] {
+                memory.write(0, &layout.encode())?;
+                publish(&segment, false, &(0..32))?;
+            }
         }
         let board = Self::over(segment, Some(memory))?;
         if board.layout.size < size {
@@ -282,6 +309,7 @@ impl Board {
             return Err(Error::Invalid("this segment is no board"));
         }
         let memory = segment.map_view(INCONSISTENT)?;
+        renew(&segment)?;
         let mut head = [0; 32];
         memory.read(0, &mut head)?;
         let layout = Layout::decode(&head, &segment)?;
@@ -315,10 +343,13 @@ impl Board {
     }
 
     /// Publishes a state: it is sent to all nodes with readers, and this returns its number. Waits
-    /// for no reader, only for other writers, which take turns.
+    /// for no reader, only for other writers, which take turns. If one of them does not end its turn
+    /// within a second (its process is stopped, say), this one goes on without it; the number that
+    /// the stopped one has taken counts as missed.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for states larger than the board's, and for boards opened read-only.
+    /// [`Error::Invalid`] for states larger than the board's, and for boards opened read-only;
+    /// [`Error::TimedOut`] after two seconds, if two writers are stopped.
     pub fn publish(&mut self, state: &[u8]) -> Result<u64> {
         if self.writer.is_none() {
             return Err(Error::Invalid("the board was opened read-only"));
@@ -328,13 +359,12 @@ impl Board {
                 "the state is larger than the board's states",
             ));
         }
-        let lock = self.segment.lock(WRITERS);
-        let _turn = lock.lock()?;
+        let turn = self.turn()?;
         let presence = self.show()?;
         let Some(memory) = &self.writer else {
             return Err(Error::Invalid("the board was opened read-only"));
         };
-        let number = self.next(memory)?;
+        let (number, bypass) = self.next(memory, &turn)?;
         let head = Head {
             number,
             nanos: nanos(),
@@ -349,6 +379,7 @@ impl Board {
         memory.write(at, &Head { sum, ..head }.encode())?;
         let bytes = at as u64..(at + HEAD + state.len()) as u64;
         publish(&self.segment, self.layout.short(), &bytes)?;
+        drop((turn, bypass));
         self.written = number;
         Ok(number)
     }
@@ -373,22 +404,62 @@ impl Board {
         Ok(0)
     }
 
-    /// The number of the next state. If this writer has published the last one, the slot after it
-    /// still has an older one, and that slot is here.
-    fn next(&self, memory: &Mapping) -> Result<u64> {
-        let next = self.written + 1;
-        let number = |number| memory.load_u64(self.layout.at(number));
-        if self.written > 0 && number(next)? <= self.written {
-            return Ok(next);
+    fn turn(&self) -> Result<Turn> {
+        match self.segment.lock(WRITERS).lock_timeout(TURN) {
+            Ok(guard) => Ok(Turn {
+                alone: true,
+                _guard: guard,
+            }),
+            Err(Error::TimedOut) => Ok(Turn {
+                alone: false,
+                _guard: self.segment.lock(BYPASS).lock_timeout(TURN)?,
+            }),
+            Err(error) => Err(error),
         }
-        let mut last = 0;
-        for slot in 0..self.layout.slots {
-            last = last.max(number(slot)?);
-        }
-        Ok(last + 1)
     }
 
-    /// The newest whole state on this node; none if nothing was published yet.
+    /// The number of the next state. If this writer has published the last one, the two slots after it
+    /// still have older ones, and are here: another writer would have taken the next one, or the
+    /// one behind it if the writer of the next one was found stopped. With the second lock, if
+    /// another writer may have only that one.
+    fn next(&self, memory: &Mapping, turn: &Turn) -> Result<(u64, Option<LockGuard>)> {
+        let next = self.written + 1;
+        let number = |number| memory.load_u64(self.layout.at(number));
+        let alone = turn.alone;
+        let is_last = || -> Result<bool> {
+            Ok(number(next)? <= self.written && number(next + 1)? <= self.written)
+        };
+        if alone && self.written > 0 && is_last()? {
+            return Ok((next, None));
+        }
+        let last = || -> Result<u64> {
+            let mut last = 0;
+            for slot in 0..self.layout.slots {
+                last = last.max(number(slot)?);
+            }
+            Ok(last)
+        };
+        let stopped = memory.load_u64(STOPPED)?;
+        match (alone, stopped) {
+            (true, 0) => Ok((last()? + 1, None)),
+            // The stopped writer is done, or dead.
+            (true, _) => {
+                let bypass = self.segment.lock(BYPASS).lock_timeout(TURN)?;
+                memory.write(STOPPED, &[0; 8])?;
+                Ok((last()? + 1, Some(bypass)))
+            }
+            (false, _) => {
+                let last = last()?;
+                let since = if stopped == 0 { last.max(1) } else { stopped };
+                memory.write(STOPPED, &since.to_le_bytes())?;
+                Ok((self.layout.beside(last, since), None))
+            }
+        }
+    }
+
+    /// The newest whole state on this node; none if nothing was published yet. It is never older
+    /// than the one read before, unless that one is lost with the nodes that had it: then
+    /// [`State::went_back`] says so.
     ///
     /// # Errors
     /// If the memory cannot be accessed.
@@ -402,17 +473,22 @@ impl Board {
             // before is whole.
             for number in numbers.iter().take(2) {
                 if let Some(state) = self.state(*number)? {
+                    if state.number < self.read && *newest >= self.read {
+                        continue;
+                    }
                     let state = State {
                         missed: state.number.saturating_sub(self.read + 1),
+                        went_back: state.number < self.read,
                         ..state
                     };
-                    self.read = self.read.max(state.number);
+                    self.read = state.number;
                     self.shown = Some(State {
                         bytes: Vec::new(),
                         number: state.number,
                         writer: state.writer,
                         published: state.published,
                         missed: state.missed,
+                        went_back: state.went_back,
                         presence: state.presence,
                     });
                     return Ok(Some(state));
@@ -519,12 +595,13 @@ impl Board {
             writer: NodeId(head.writer),
             published: UNIX_EPOCH + Duration::from_nanos(head.nanos),
             missed: 0,
+            went_back: false,
             presence: head.presence,
         }))
     }
 
-    /// Sleeps until there is a state with a greater number than `newer_than`, and returns the
-    /// newest number.
+    /// Sleeps until there is a state with a greater number than `newer_than`, or the state read last
+    /// is lost ([`State::went_back`]), and returns the newest number.
     ///
     /// # Errors
     /// [`Error::TimedOut`] after `timeout`, [`Error::Interrupted`].
@@ -540,7 +617,7 @@ impl Board {
 
     fn newer(&self, than: u64) -> Result<Option<u64>> {
         let newest = self.numbers()?.first().copied();
-        Ok(newest.filter(|number| *number > than))
+        Ok(newest.filter(|number| *number > than || *number < self.read))
     }
 
     fn sleep(&self, newer_than: u64, until: Option<Instant>) -> Result<()> {
@@ -596,6 +673,18 @@ impl Board {
     }
 }
 
+/// The right to publish, until it is dropped.
+struct Turn {
+    /// No other writer has it; else one that is stopped may.
+    alone: bool,
+    _guard: LockGuard,
+}
+
+/// A board tells by numbers and checksums what a slot has, so that zeros do for lost pages.
+fn renew(segment: &Segment) -> Result<()> {
+    segment.advise(0..segment.size(), Advice::Renew)
+}
+
 /// Nanoseconds since 1970.
 fn nanos() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -622,6 +711,20 @@ mod tests {
         let whole = Head { sum, ..head };
         assert_eq!(Head::decode(&whole.encode()), whole);
         assert_eq!(whole.sum_of(b"abc"), sum, "the sum itself does not count");
+    }
+
+    #[test]
+    fn a_stopped_writers_slots_are_left_alone() {
+        let layout = Layout {
+            size: 32,
+            slots: 4,
+            history: 1,
+        };
+        let mut last = 7;
+        for expected in [9, 10, 13, 14, 17, 18] {
+            last = layout.beside(last, 7);
+            assert_eq!(last, expected);
+        }
     }
 
     #[test]

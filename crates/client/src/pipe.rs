@@ -23,7 +23,7 @@ use crate::bell::{Gate, after};
 use crate::fork::Guarded;
 use crate::mapping::{INCONSISTENT, Mapping};
 use crate::segment::{Access, Options};
-use crate::{Error, LockGuard, Mesh, Policy, Result, Segment};
+use crate::{Advice, Error, LockGuard, Mesh, Policy, Result, Segment};
 use area::{
     CLOSED, HEAD, Head, KIND, Layout, MAGIC, MARK, NO_PIPE, READ_GENERATION, READ_SIZE, SESSION,
     WRITE_GENERATION, WRITE_SIZE,
@@ -151,6 +151,8 @@ impl Pipe {
 
     fn over(segment: Segment, end: End) -> Result<Self> {
         let layout = Layout::find(&segment)?;
+        // Zeros do for pages that are lost with a node: an area of zeros has no session.
+        segment.advise(0..segment.size(), Advice::Renew)?;
         let (end, seat) = take_seat(&segment, end)?;
         let mut pipe = Self {
             own: segment.map()?,

@@ -230,8 +230,8 @@ impl Segment {
         WriteLock::new(self, bytes)
     }
 
-    /// Announces how this process will use these bytes. Advice never changes what loads return,
-    /// only how soon they return. [`Advice::WillNeed`] and [`Advice::DontNeed`] apply to the pages
+    /// Announces how this process will use these bytes. Advice changes how soon loads return, and
+    /// not what they return; only [`Advice::Renew`] lets lost pages of policy `views` begin anew. [`Advice::WillNeed`] and [`Advice::DontNeed`] apply to the pages
     /// of the range; the others apply to the whole segment. A willneed range is fetched for
     /// reading, and its pages appear in the process's first mapping of the segment; this call does
     /// not wait for them.

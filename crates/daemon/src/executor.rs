@@ -29,6 +29,7 @@ mod carry_out;
 mod diffs;
 mod event_log;
 mod fault_tracker;
+mod shared_run;
 
 use event_log::EventLog;
 use fault_tracker::FaultTracker;

@@ -58,6 +58,7 @@ mod segment;
 mod serve;
 mod session;
 mod sessions;
+mod shared_messages;
 mod sharing;
 mod stamps;
 mod stash;

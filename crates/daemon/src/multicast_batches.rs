@@ -84,9 +84,24 @@ impl MulticastBatches {
         }
     }
 
+    /// Where this daemon is.
+    pub(crate) fn me(&self) -> SocketAddr {
+        self.outgoing.me
+    }
+
     /// Learns who the members are.
     pub(crate) fn meet(&mut self, view: &MemberView) {
         self.outgoing.meet(view);
+    }
+
+    /// Whether multicast reaches this member.
+    pub(crate) fn reaches(&self, member: SocketAddr) -> bool {
+        self.outgoing.multicast_reach.reaches(member)
+    }
+
+    /// Whether a datagram for so many nodes at once costs less than one for each.
+    pub(crate) fn is_worth(&self, nodes: usize) -> bool {
+        nodes > 1 && self.outgoing.is_worth(nodes)
     }
 
     /// Sets whether the datagrams sent now are resends, which go to each node by itself.
@@ -134,20 +149,22 @@ impl MulticastBatches {
         Some((MulticastBatch::Trial { number, length }.encode(), verdict))
     }
 
-    /// Handles a datagram from the group.
-    pub(crate) fn came(&mut self, from: SocketAddr, bytes: &[u8]) -> Heard {
-        let outgoing = &self.outgoing;
+    /// Handles a datagram from the group, which lies at `at` in `room`.
+    pub(crate) fn came(&mut self, from: SocketAddr, room: &[u8], at: Range<usize>) -> Heard {
+        let (outgoing, start) = (&self.outgoing, at.start);
         if from == outgoing.me {
             return Heard::Others;
         }
         if !outgoing.multicast_reach.knows(from) {
             return Heard::Refused;
         }
-        match MulticastBatch::decode(bytes) {
+        match MulticastBatch::decode(&room[at]) {
             Some(MulticastBatch::Trial { number, .. }) => Heard::Trial(number),
             Some(MulticastBatch::Parts(parts)) => {
                 let mine = parts.iter().filter(|(to, _)| *to == outgoing.id);
-                self.came.parts.extend(mine.map(|(_, at)| at));
+                self.came
+                    .parts
+                    .extend(mine.map(|(_, at)| start + at.start..start + at.end));
                 self.came.from = Some(from);
                 if self.came.parts.is_empty() {
                     Heard::Others
@@ -155,7 +172,7 @@ impl MulticastBatches {
                     Heard::Mine
                 }
             }
-            Some(MulticastBatch::Heard { .. }) | None => Heard::Refused,
+            _ => Heard::Refused,
         }
     }
 
@@ -228,7 +245,7 @@ impl Outgoing {
 
     fn leave(&mut self, group: SocketAddr, mut send: impl FnMut(SocketAddr, &[u8], usize)) {
         let meant = self.meant(0..self.parts.len());
-        let worth = meant * MEANT >= self.multicast_reach.reached();
+        let worth = self.is_worth(meant);
         let mut first = 0;
         while first < self.parts.len() {
             let end = self.fitting(first);
@@ -249,6 +266,11 @@ impl Outgoing {
         }
         self.parts.clear();
         self.bytes.clear();
+    }
+
+    /// Whether as many are meant as a multicast batch has to be for.
+    fn is_worth(&self, meant: usize) -> bool {
+        meant * MEANT >= self.multicast_reach.reached()
     }
 
     /// How many nodes these parts are for.

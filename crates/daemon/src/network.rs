@@ -6,6 +6,7 @@ use crate::multicast_batches::MulticastBatches;
 use crate::options::Compress;
 use crate::packing::Packing;
 use crate::sealing::Sealing;
+use crate::shared_messages::SharedMessages;
 use pagemesh_os::impair::{Impairer, Impairment};
 use pagemesh_os::udp::Udp;
 use pagemesh_seal::{Identity, Refused};
@@ -20,6 +21,7 @@ mod outgoing;
 mod pieces;
 mod rest;
 mod several;
+mod shared;
 
 pub(crate) use incoming::{Got, LONGEST};
 use outgoing::{SendQueue, depart, give, join, put};
@@ -42,12 +44,16 @@ pub(crate) struct Network {
     ways: Option<Ways>,
     /// Datagrams for several nodes at once, if there is a multicast group.
     multicast_batches: Option<MulticastBatches>,
+    /// What several nodes are told at once through that group.
+    shared: Option<SharedMessages>,
     /// Reused for everything sent.
     datagram: Vec<u8>,
     /// Sealed datagrams as received; unsealed ones are received where they will be read.
     inbox: Box<[u8]>,
     /// Datagrams that came together and were not handled yet.
     rest: Rest,
+    /// Datagrams that came together from the group and were not handled yet.
+    overheard: Rest,
     /// Pages on their way out together.
     outbox: SendQueue,
     /// Other daemons seal datagrams, and this daemon has no key: it was logged.
@@ -76,12 +82,14 @@ impl Network {
             datagram: Vec::with_capacity(MAX_DATAGRAM),
             inbox: vec![0; LONGEST].into(),
             rest: Rest::default(),
+            overheard: Rest::default(),
             outbox: SendQueue::default(),
             ways: edge.is_none().then(|| Ways::new(sealing.is_some(), me)),
             sealing,
             packing: Packing::new(compress),
             edge,
             multicast_batches: None,
+            shared: None,
             keyless: false,
             together: false,
             more: false,
@@ -121,6 +129,9 @@ impl Network {
         }
         if let Some(multicast_batches) = &mut self.multicast_batches {
             multicast_batches.meet(view);
+        }
+        if let Some(shared) = &mut self.shared {
+            shared.meet(view);
         }
     }
 
@@ -282,7 +293,8 @@ impl Network {
     /// True if more datagrams came together with the one received last.
     pub(crate) fn has_more(&self) -> bool {
         let multicast_batches = self.multicast_batches.as_ref();
-        !self.rest.is_over() || multicast_batches.is_some_and(MulticastBatches::has_more)
+        let came = !self.rest.is_over() || !self.overheard.is_over();
+        came || multicast_batches.is_some_and(MulticastBatches::has_more)
     }
 
     /// Sends the datagrams that wait for more of their kind, unless answers to datagrams that came

@@ -138,7 +138,8 @@ impl Sealing {
         })
     }
 
-    fn refuse(&mut self, source: SocketAddr, why: Refused, counters: &mut Counters) {
+    /// Counts a datagram that was not let in, and logs the first for each reason.
+    pub(crate) fn refuse(&mut self, source: SocketAddr, why: Refused, counters: &mut Counters) {
         counters.add(count(why), 1);
         if !self.told.insert(why) {
             return;

@@ -14,8 +14,8 @@ use crate::wait::{limit, patiently};
 #[derive(Debug)]
 pub struct Board(Mutex<pagemesh::Board>);
 
-/// Number, bytes, age in seconds, missed, writer.
-type Told<'py> = (u64, Bound<'py, PyBytes>, f64, u64, u32);
+/// Number, bytes, age in seconds, missed, writer, went back.
+type Told<'py> = (u64, Bound<'py, PyBytes>, f64, u64, u32, bool);
 
 fn tell<'py>(py: Python<'py>, state: &State) -> Told<'py> {
     let bytes = PyBytes::new(py, &state.bytes);
@@ -26,6 +26,7 @@ fn tell<'py>(py: Python<'py>, state: &State) -> Told<'py> {
         state.age().as_secs_f64(),
         state.missed,
         writer,
+        state.went_back,
     )
 }
 

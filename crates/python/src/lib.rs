@@ -17,6 +17,7 @@ mod segment;
 mod signal_stack;
 mod sync;
 mod wait;
+mod windows;
 
 use pyo3::prelude::*;
 
@@ -28,6 +29,7 @@ fn _pagemesh(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<mesh::Mesh>()?;
     module.add_class::<segment::Segment>()?;
     module.add_class::<memory::Memory>()?;
+    module.add_class::<windows::Windows>()?;
     module.add_class::<sync::Lock>()?;
     module.add_class::<sync::Condition>()?;
     module.add_class::<sync::Barrier>()?;

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use crate::error::raise_about;
 use crate::memory::Memory;
 use crate::sync::{Barrier, Condition, Lock};
+use crate::windows::Windows;
 
 /// An open segment. It is closed with the last thing made from it.
 #[pyclass(frozen, module = "pagemesh._pagemesh")]
@@ -40,6 +41,14 @@ impl Segment {
         let mapped = py.detach(|| self.segment.map());
         mapped
             .map(|mapping| Memory::new(mapping, self.node))
+            .map_err(|error| raise_about(&error, Some(self.segment.name())))
+    }
+
+    /// Maps all views of it (policy `views`).
+    fn map_views(&self, py: Python<'_>) -> PyResult<Windows> {
+        let mapped = py.detach(|| self.segment.map_views());
+        mapped
+            .map(|views| Windows::new(views, self.node))
             .map_err(|error| raise_about(&error, Some(self.segment.name())))
     }
 

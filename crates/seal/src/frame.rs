@@ -35,6 +35,8 @@ pub(crate) enum Kind {
     /// "Your introduction is not accepted": an unauthenticated hint, which explains and changes
     /// nothing.
     TurnedAway = 8,
+    /// A sealed datagram for several members, under a key of its sender.
+    Shared = 9,
 }
 
 /// The header in front of everything sealed.
@@ -42,9 +44,10 @@ pub(crate) enum Kind {
 pub(crate) struct Frame {
     /// The kind of data that follows.
     pub(crate) kind: Kind,
-    /// The receiver's number of the session or handshake; zero in hellos.
+    /// The receiver's number of the session or handshake; zero in hellos; the sender's number of the
+    /// key of a shared datagram.
     pub(crate) to: u32,
-    /// The counter of a data datagram; otherwise the sender's number of the handshake.
+    /// The counter of a data or shared datagram; otherwise the sender's number of the handshake.
     pub(crate) count: u64,
 }
 
@@ -79,6 +82,7 @@ impl Frame {
             6 => Kind::Data,
             7 => Kind::Unknown,
             8 => Kind::TurnedAway,
+            9 => Kind::Shared,
             _ => return None,
         };
         let (to, count) = bytes[4..]
@@ -125,7 +129,7 @@ mod tests {
         assert_eq!(bytes, *b"PS\x01\x06\x01\x02\x03\x04\x09\0\0\0\0\0\0\0");
         assert_eq!(Frame::decode(&bytes), Some(frame));
         assert!(Frame::decode(&bytes[..15]).is_none());
-        for (at, wrong) in [(0, b'Q'), (2, 2), (3, 0), (3, 9)] {
+        for (at, wrong) in [(0, b'Q'), (2, 2), (3, 0), (3, 10)] {
             let mut bad = bytes;
             bad[at] = wrong;
             assert!(Frame::decode(&bad).is_none(), "{at}");

@@ -327,6 +327,8 @@ impl Guard {
                 self.turned_away_by(&frame);
                 Ok(None)
             }
+            // Such come from a multicast group only.
+            Kind::Shared => Err(Refused::Malformed),
         }
     }
 

@@ -11,6 +11,9 @@
 //!   made from it introduces itself to a member (`XXpsk3`);
 //! - *members* know each other's public keys from the coordinator (`KK`).
 //!
+//! What a member shares with several others at once it seals by a key of its own ([`SharedSealer`]),
+//! which it tells each of them through their session.
+//!
 //! A session seals datagrams by AES-256-GCM with explicit counters, the frame
 //! in front as associated data, and refuses what it has opened before. See
 //! `docs/security.md` for the threat model.
@@ -29,6 +32,7 @@ mod peer;
 mod rate;
 mod secret;
 mod session;
+mod shared;
 pub mod stream;
 mod text;
 mod token;
@@ -40,6 +44,7 @@ pub use guard::{Guard, Opened, Outbox, Outgoing, Pace, Refused, Whom};
 pub use identity::Identity;
 pub use page::{PAGE_SECRET, PageSealer};
 pub use secret::{Ring, Secret, SecretId};
+pub use shared::{SHARED_KEY, SharedOpener, SharedSealer};
 pub use text::BadText;
 pub use token::{Grant, Token};
 

@@ -24,6 +24,14 @@ impl Default for Window {
 }
 
 impl Window {
+    /// A window in which all counters before `next` count as seen.
+    pub(crate) const fn starting(next: u64) -> Self {
+        Self {
+            end: next,
+            seen: [u64::MAX; WORDS],
+        }
+    }
+
     /// True if the counter was not seen before and is inside the window.
     pub(crate) fn is_new(&self, counter: u64) -> bool {
         if counter >= self.end {

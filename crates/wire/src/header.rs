@@ -35,6 +35,14 @@ pub fn set_form(datagram: &mut [u8], form: u8) {
     datagram[FORM] = form;
 }
 
+/// Sets whom a datagram is for.
+///
+/// # Panics
+/// If it has no header.
+pub fn set_receiver(datagram: &mut [u8], to: NodeId) {
+    datagram[6..8].copy_from_slice(&to.0.to_le_bytes());
+}
+
 /// The fields of every datagram before its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header {

@@ -430,7 +430,8 @@ impl Request {
     }
 }
 
-/// How a process will use pages. Never changes what loads see, only how soon.
+/// How a process will use pages. Changes how soon loads return, not what they see; only
+/// [`Advice::Renew`] changes what happens to lost pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Advice {
     /// Nothing special; walks are recognised. Holds for the whole segment.
@@ -443,16 +444,21 @@ pub enum Advice {
     WillNeed,
     /// These pages are not needed for a while: drops copies of what others own.
     DontNeed,
+    /// This process knows from the contents what a page is: under policy `views`, pages that are
+    /// lost begin anew with zeros instead of failing. Holds for the whole segment, on this node, as
+    /// long as a process here maps it.
+    Renew,
 }
 
 impl Advice {
     /// All of them, in the order of their numbers in C.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Normal,
         Self::Sequential,
         Self::Random,
         Self::WillNeed,
         Self::DontNeed,
+        Self::Renew,
     ];
 }
 

@@ -3,9 +3,17 @@
 //! A multicast batch is no message. Its parts are the datagrams that would have gone to each node
 //! by itself, sealed or not, and each receiver takes the parts that are for it. Trials show the
 //! reach: a node that receives a trial answers its sender.
+//!
+//! A *shared* datagram is one message for several nodes: its bytes are there once, behind the set of
+//! those nodes, and cut to pieces if they are longer than the link carries. In a cluster that seals
+//! it is sealed by a key of its sender, of which the sender tells each receiver by itself.
 
-use crate::NodeId;
+use crate::{NodeId, NodeSet};
 use core::ops::Range;
+
+mod shared;
+
+pub use shared::{MOST_PIECES, SHARED_HEAD, SharedPiece};
 
 /// A datagram that came from the group, or the answer to one that was sent there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +32,22 @@ pub enum MulticastBatch<'a> {
     },
     /// Datagrams, each with its receiver.
     Parts(Parts<'a>),
+    /// A piece of a message for several nodes.
+    Shared(SharedPiece<'a>),
+    /// To one node: the key that opens what the sender shares.
+    Key {
+        /// The number of the key, which is in front of all that it seals.
+        number: u32,
+        /// The counter from which on the receiver opens what the key seals.
+        next: u64,
+        /// The key.
+        key: &'a [u8; 32],
+    },
+    /// To one node: it shares what a key of this number seals, and the sender has no such key.
+    KeyWanted {
+        /// The number of the key.
+        number: u32,
+    },
 }
 
 /// Datagrams of a multicast batch; at least one.
@@ -44,11 +68,20 @@ const VERSION: u8 = 1;
 const TRIAL: u8 = 1;
 const HEARD: u8 = 2;
 const PARTS: u8 = 3;
+const SHARED: u8 = 4;
+const KEY: u8 = 5;
+const KEY_WANTED: u8 = 6;
 
 /// Whether these bytes are, or pretend to be, of this kind.
 #[must_use]
 pub fn is_multicast_batch(bytes: &[u8]) -> bool {
     bytes.starts_with(&MARK)
+}
+
+/// Whether these bytes are, or pretend to be, a piece of a message for several nodes.
+#[must_use]
+pub fn is_shared(bytes: &[u8]) -> bool {
+    bytes.starts_with(&head(SHARED))
 }
 
 /// Begins a multicast batch without any part.
@@ -69,7 +102,7 @@ pub fn add(multicast_batch: &mut Vec<u8>, to: NodeId, datagram: &[u8]) {
     multicast_batch.extend_from_slice(datagram);
 }
 
-fn head(kind: u8) -> [u8; HEAD] {
+const fn head(kind: u8) -> [u8; HEAD] {
     [MARK[0], MARK[1], VERSION, kind]
 }
 
@@ -86,6 +119,16 @@ impl MulticastBatch<'_> {
             }
             Self::Heard { number } => with(HEARD, *number),
             Self::Parts(parts) => parts.0.to_vec(),
+            Self::Shared(piece) => {
+                let mut bytes = head(SHARED).to_vec();
+                piece.encode(&mut bytes);
+                bytes
+            }
+            Self::Key { number, next, key } => {
+                let (number, next) = (number.to_le_bytes(), next.to_le_bytes());
+                [&head(KEY)[..], &number, &next, &key[..]].concat()
+            }
+            Self::KeyWanted { number } => [head(KEY_WANTED), number.to_le_bytes()].concat(),
         }
     }
 }
@@ -117,6 +160,20 @@ impl<'a> MulticastBatch<'a> {
                     at = part(bytes, at)?.1.end;
                 }
                 (at > HEAD).then_some(Self::Parts(Parts(bytes)))
+            }
+            SHARED => SharedPiece::decode(body).map(Self::Shared),
+            KEY => {
+                let (number, rest) = body.split_first_chunk()?;
+                let (next, key) = rest.split_first_chunk()?;
+                Some(Self::Key {
+                    number: u32::from_le_bytes(*number),
+                    next: u64::from_le_bytes(*next),
+                    key: key.try_into().ok()?,
+                })
+            }
+            KEY_WANTED => {
+                let number = u32::from_le_bytes(body.try_into().ok()?);
+                Some(Self::KeyWanted { number })
             }
             _ => None,
         }
@@ -169,7 +226,30 @@ mod tests {
         let bytes = trial.encode();
         assert_eq!(bytes[..13], *b"PC\x01\x01\x09\0\0\0\0\0\0\0\0");
         assert_eq!(bytes.len(), 1400);
-        for said in [heard, trial] {
+        let wanted = MulticastBatch::KeyWanted { number: 0x0201 };
+        assert_eq!(wanted.encode(), *b"PC\x01\x06\x01\x02\0\0");
+        let key = MulticastBatch::Key {
+            number: 3,
+            next: 4,
+            key: &[7; 32],
+        };
+        let golden = *b"PC\x01\x05\x03\0\0\0\x04\0\0\0\0\0\0\0\x07";
+        assert_eq!(key.encode()[..17], golden);
+        assert_eq!(key.encode().len(), 48);
+        let mut nodes = NodeSet::only(NodeId(1));
+        nodes.insert(NodeId(64));
+        let shared = MulticastBatch::Shared(SharedPiece {
+            nodes,
+            number: 9,
+            total: 5,
+            count: 2,
+            index: 1,
+            bytes: b"lo",
+        });
+        let golden = b"PC\x01\x04\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\
+                       \x09\0\0\0\x05\0\x02\x01lo\0";
+        assert_eq!(shared.encode(), *golden);
+        for said in [heard, trial, wanted, key, shared] {
             assert_eq!(MulticastBatch::decode(&said.encode()), Some(said));
         }
     }
@@ -194,7 +274,7 @@ mod tests {
             MulticastBatch::decode(&good[..11]).is_some(),
             "the first alone"
         );
-        for (at, wrong) in [(0, b'X'), (2, 2), (3, 4), (4, 0), (5, 1), (6, 0), (6, 200)] {
+        for (at, wrong) in [(0, b'X'), (2, 2), (3, 7), (4, 0), (5, 1), (6, 0), (6, 200)] {
             let mut bad = good.clone();
             bad[at] = wrong;
             assert_eq!(MulticastBatch::decode(&bad), None, "{at}");

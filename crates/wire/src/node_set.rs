@@ -72,6 +72,23 @@ impl NodeSet {
         Self([self.0[0] | other.0[0], self.0[1] | other.0[1]])
     }
 
+    /// The set as bytes: a bit for each node number, little endian.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.0[0].to_le_bytes());
+        bytes[8..].copy_from_slice(&self.0[1].to_le_bytes());
+        bytes
+    }
+
+    /// The set of these bytes; none if one of its nodes cannot be.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; 16]) -> Option<Self> {
+        let all = u128::from_le_bytes(*bytes);
+        let set = Self([all as u64, (all >> 64) as u64]);
+        (!set.contains(NodeId::NONE)).then_some(set)
+    }
+
     /// This set without the nodes of another.
     #[must_use]
     pub fn without(self, other: Self) -> Self {

@@ -82,7 +82,14 @@ const MERGES: [&str; 5] = ["sum", "min", "max", "or", "replace"];
 const KINDS: [&str; 10] = [
     "u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "f32", "f64",
 ];
-const ADVICE: [&str; 5] = ["normal", "sequential", "random", "willneed", "dontneed"];
+const ADVICE: [&str; 6] = [
+    "normal",
+    "sequential",
+    "random",
+    "willneed",
+    "dontneed",
+    "renew",
+];
 
 impl FromStr for Merge {
     type Err = String;
@@ -105,7 +112,7 @@ impl FromStr for Kind {
 impl FromStr for Advice {
     type Err = String;
 
-    /// Reads `normal`, `sequential`, `random`, `willneed` or `dontneed`.
+    /// Reads `normal`, `sequential`, `random`, `willneed`, `dontneed` or `renew`.
     fn from_str(text: &str) -> Result<Self, String> {
         named("advice", &ADVICE, text).map(|place| Self::ALL[place])
     }

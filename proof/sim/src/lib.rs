@@ -37,6 +37,7 @@ mod rejoin;
 mod run;
 mod scenario;
 mod sealing;
+mod small;
 mod step;
 mod storms;
 mod systemv;
@@ -56,12 +57,15 @@ pub use fuzz::{Breach, Fuzz, Target};
 pub use labelled::{Labelled, Planted, Sighted, labelled};
 pub use log::LEGEND;
 pub use plan::Profile;
-pub use private::{Private, PrivateMistake, Remote, private};
+pub use private::{Private, PrivateMistake, Remote, private, private_told};
 pub use rejoin::{RejoinMistake, RejoinRun, RejoinSeen, rejoin};
 pub use run::{Options, Outcome, run};
 pub use scenario::rewrite_scenario;
+pub use small::search::Visited;
 pub use systemv::{Chance, Mistake, SystemV, Tried, nonsense, system_v};
-pub use views::{ViewsMistake, ViewsRun, ViewsSeen, views};
+pub use views::{
+    ViewsMistake, ViewsRun, ViewsSeen, ViewsSetting, explore_views, views, views_told,
+};
 pub use world::Stats;
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
 //! `cargo xtask explore`: every state of a small cluster.
 
 use anyhow::Context;
-use pagemesh_sim::{Setting, explore, replay};
-use std::path::PathBuf;
+use pagemesh_sim::{Setting, ViewsSetting, explore, explore_views, replay};
+use std::path::{Path, PathBuf};
 use std::process::exit;
 use std::time::Instant;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// What is explored; see proof/sim/src/explore/setting.rs.
+    /// What is explored; see proof/sim/src/explore/setting.rs, and views/explore/setting.rs.
     #[arg(required_unless_present = "replay")]
     settings: Vec<PathBuf>,
     /// Play a path that was printed, instead.
@@ -31,6 +31,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut failed = false;
     for path in &arguments.settings {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        if ViewsSetting::is_one(&text) {
+            failed |= !explore_views_of(&text, path, arguments.limit)?;
+            continue;
+        }
         let setting = Setting::parse(&text)
             .map_err(anyhow::Error::msg)?
             .with(arguments.canary);
@@ -47,4 +51,18 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         exit(1);
     }
     Ok(())
+}
+
+/// Explores a setting of policy `views`. True if all holds.
+fn explore_views_of(text: &str, path: &Path, limit: usize) -> anyhow::Result<bool> {
+    let setting = ViewsSetting::parse(text).map_err(anyhow::Error::msg)?;
+    let start = Instant::now();
+    let found = explore_views(&setting, limit);
+    let took = start.elapsed().as_secs_f64();
+    println!("{}", path.display());
+    match &found {
+        Ok(visited) => println!("{visited}, {took:.1} s"),
+        Err(why) => println!("{why}, {took:.1} s"),
+    }
+    Ok(found.is_ok())
 }

@@ -1,9 +1,11 @@
 //! `cargo xtask sim`: one seed in full, or many seeds and a summary.
 
+mod small;
+
 use pagemesh_sim::{
-    Campaign, Canary, Failure, Invariant, LEGEND, Labelled, Options, Profile, Summary,
-    failure_report, labelled,
+    Campaign, Canary, Failure, Invariant, LEGEND, Options, Profile, Summary, failure_report,
 };
+use small::Small;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::process::exit;
@@ -41,53 +43,30 @@ pub(crate) struct Arguments {
     /// Run properly labelled programs in a segment of policy `release` instead.
     #[arg(long, conflicts_with_all = ["canary", "replace", "takeover", "log"])]
     labelled: bool,
+    /// Run random programs in a segment of policy `views` instead.
+    #[arg(long, conflicts_with_all = ["canary", "replace", "labelled"])]
+    views: bool,
+    /// Run programs with private segments larger than their memory instead.
+    #[arg(long, conflicts_with_all = ["canary", "replace", "labelled", "views"])]
+    private: bool,
     /// Run all seeds even if one fails, and count what broke.
     #[arg(long)]
     keep_going: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    if arguments.labelled {
-        return run_labelled(arguments);
+    let small = [
+        (arguments.labelled, Small::Labelled),
+        (arguments.views, Small::Views),
+        (arguments.private, Small::Private),
+    ];
+    if let Some((_, small)) = small.into_iter().find(|(chosen, _)| *chosen) {
+        return small::run(arguments, small);
     }
     match arguments.seed {
         Some(seed) => run_one(arguments, seed),
         None => run_many(arguments),
     }
-}
-
-/// Release consistency: checks every load against the stores that happened before it.
-fn run_labelled(arguments: &Arguments) -> anyhow::Result<()> {
-    let from = arguments.seed.unwrap_or(arguments.from);
-    let count = arguments.seed.map_or(arguments.seeds, |_| 1);
-    let (mut loads, mut merged, mut wrong) = (0, 0, 0);
-    for seed in from..from + count {
-        let profile = arguments.profile;
-        let planted = None;
-        let options = Labelled {
-            seed,
-            profile,
-            planted,
-        };
-        match labelled(options) {
-            Ok(sighted) => {
-                loads += sighted.loads;
-                merged += sighted.merged;
-            }
-            Err(why) if arguments.keep_going => {
-                wrong += 1;
-                println!("seed {seed}: {}", why.lines().last().unwrap_or_default());
-            }
-            Err(why) => {
-                let lines: Vec<_> = why.lines().collect();
-                let shown = &lines[lines.len().saturating_sub(arguments.lines)..];
-                anyhow::bail!("seed {seed}, {profile:?}:\n{}", shown.join("\n"));
-            }
-        }
-    }
-    println!("{count} seeds: {loads} loads compared, {merged} diffs merged");
-    anyhow::ensure!(wrong == 0, "{wrong} seeds failed");
-    Ok(())
 }
 
 fn run_one(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {

@@ -31,6 +31,7 @@ pub(crate) trait WillneedRanges {
         match advice {
             Advice::DontNeed => return self.do_without(cx, first, end),
             Advice::WillNeed if cx.pace().ahead == 0 => return,
+            Advice::Renew => return,
             _ => self.prefetch().heed(who, (first, end), advice),
         }
         self.run_willneed_ranges(cx);

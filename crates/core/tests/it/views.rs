@@ -3,8 +3,8 @@
 use crate::common::{CLIENT, Cluster};
 use core::time::Duration;
 use pagemesh_core::{Effect, Input, Reply, Request, Rights};
-use pagemesh_wire::local::View;
-use pagemesh_wire::peer::{Access, Policy};
+use pagemesh_wire::local::{Advice, View};
+use pagemesh_wire::peer::{Access, Message, Policy};
 use pagemesh_wire::{MappingId, NodeId, PageCount, PageIndex, SegmentId};
 
 /// Mappings of each node besides the ordinary, consistent one.
@@ -197,4 +197,83 @@ fn a_run_is_published_only_where_all_of_it_is() {
     cluster.forget();
     touch(&mut cluster, OTHER, OLD);
     assert_eq!(cluster.sent.len(), 0, "it came");
+}
+
+/// A run of three pages is under way when its first page is published anew: the two other pages come
+/// all the same, and nobody asks for ever for a publication that its sender no longer has.
+#[test]
+fn a_run_that_a_shorter_publication_overtakes_is_asked_for_no_more() {
+    let (mut cluster, segment) = cluster();
+    let (first, count) = (PageIndex(0), PageCount(3));
+    let short = false;
+    let request = Request::Publish {
+        segment,
+        first,
+        count,
+        short,
+    };
+    cluster.ask(HOME, request);
+    let mut pages = 0;
+    cluster.deliver(|to, message| {
+        let is_page = to == OTHER && matches!(message, Message::PolicyPage(_));
+        pages += u32::from(is_page);
+        !is_page || pages == 2
+    });
+    assert_eq!(pages, 3);
+    assert_eq!(publish(&mut cluster, HOME, segment, 1), Some(Reply::Done));
+    cluster.pass(Duration::from_millis(500));
+    cluster.forget();
+    cluster.pass(Duration::from_secs(3));
+    let said = |(from, _, message): &&(NodeId, NodeId, Message)| {
+        *from == OTHER && matches!(message, Message::Policy(_))
+    };
+    let said: Vec<_> = cluster.sent.iter().filter(said).collect();
+    assert!(said.is_empty(), "{said:?}");
+    cluster.forget();
+    for page in (0..3).map(PageIndex) {
+        let (mapping, access) = (OLD, Access::Read);
+        let fault = Input::Fault {
+            mapping,
+            page,
+            access,
+        };
+        cluster.input(OTHER, fault);
+        assert!(cluster.sent.is_empty(), "{page} came");
+    }
+    assert_eq!(given(&cluster, OTHER, OLD).len(), 3);
+}
+
+fn page_out(cluster: &mut Cluster, node: NodeId, segment: SegmentId) {
+    let (first, count) = (PageIndex(0), PageCount(1));
+    let advice = Advice::DontNeed;
+    cluster.ask(
+        node,
+        Request::Advise {
+            segment,
+            first,
+            count,
+            advice,
+        },
+    );
+    cluster.settle();
+}
+
+#[test]
+fn e13_a_page_out_keeps_the_consistent_copy_and_drops_others() {
+    let (mut cluster, segment) = cluster();
+    cluster.touch(HOME, 0, Access::Write);
+    touch(&mut cluster, OTHER, OLD);
+    cluster.forget();
+    page_out(&mut cluster, HOME, segment);
+    assert!(cluster.sent.is_empty(), "it leaves memory, not the node");
+    let evicts = |(node, effect): &&(NodeId, Effect)| {
+        *node == HOME && matches!(effect, Effect::Evict { keep: true, .. })
+    };
+    assert_eq!(cluster.done.iter().filter(evicts).count(), 1);
+    cluster.touch(HOME, 0, Access::Write);
+    assert!(cluster.sent.is_empty(), "the consistent copy is here");
+    page_out(&mut cluster, OTHER, segment);
+    cluster.forget();
+    touch(&mut cluster, OTHER, OLD);
+    assert_eq!(cluster.sent.len(), 2, "a copy is dropped, and asked for");
 }

@@ -2,6 +2,7 @@
 //! where the kernel can: it fills frames and maps their pages at once.
 
 use super::DaemonExecutor;
+use super::shared_run::SharedRun;
 use crate::crash_point;
 use crate::pages::Fresh;
 use crate::payload::Payload;
@@ -28,6 +29,8 @@ pub(super) struct EffectBatch<'a> {
     pub(super) sent: bool,
     /// An effect other than an event was carried out: time has passed.
     pub(super) acted: bool,
+    /// The datagrams that several nodes were sent at once.
+    pub(super) shared: SharedRun,
 }
 
 /// True if the next effect sends another datagram to `to`.
@@ -62,6 +65,7 @@ impl DaemonExecutor {
             woken: None,
             sent: false,
             acted: false,
+            shared: SharedRun::default(),
         };
         let Ok(()) = batch.execute_from(done, effects);
         batch.finish_fill();
@@ -91,6 +95,9 @@ impl<'a> EffectBatch<'a> {
             return Next::Execute;
         }
         self.acted = true;
+        if self.is_shared(index, rest) {
+            return Next::Skip;
+        }
         let executor = &mut *self.executor;
         if let Some(address) = effect.destination() {
             executor.network.expect_more(is_next(behind, address));

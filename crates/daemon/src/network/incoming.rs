@@ -7,6 +7,7 @@ use crate::experiment::Edge;
 use crate::packing::Unpacked;
 use pagemesh_os::udp::Burst;
 use pagemesh_wire::header;
+use pagemesh_wire::multicast_batch;
 use pagemesh_wire::notice::Notice;
 use pagemesh_wire::{NodeId, PublicKey};
 use std::io;
@@ -35,6 +36,9 @@ impl Network {
         let multicast_batches = self.multicast_batches.as_mut();
         let next = self.rest.take();
         let Some((at, source)) = next.or_else(|| multicast_batches?.take()) else {
+            if !self.overheard.is_over() {
+                return self.overheard(room, counters);
+            }
             return self.fetch(room, counters);
         };
         counters.add(Count::DatagramsIn, 1);
@@ -122,6 +126,11 @@ impl Network {
             let complete = self.packet(source, key, &clear[..length], counters);
             return self.joined(complete, clear, source, key, counters);
         }
+        if multicast_batch::is_multicast_batch(&clear[..length])
+            && self.is_about_keys((source, key), &clear[..length], counters)
+        {
+            return Got::Handled;
+        }
         if header::form(&clear[..length]) <= Notice::MARK {
             return Got::Datagram(at(length), source, key);
         }
@@ -168,14 +177,7 @@ impl Network {
             }
             Burst::Nothing => self.overhear(room, counters),
             Burst::Datagrams { length, each, from } => {
-                let length = length.min(LONGEST);
-                self.rest = Rest {
-                    from: Some(from),
-                    count: length.div_ceil(each).max(1),
-                    next: 0,
-                    end: length,
-                    each,
-                };
+                self.rest = Rest::of(length.min(LONGEST), each, from);
                 self.receive(room, counters)
             }
         }

@@ -15,6 +15,18 @@ pub(super) struct Rest {
 }
 
 impl Rest {
+    /// The datagrams in the first `end` bytes, of which each has `each` bytes, and the last perhaps
+    /// fewer.
+    pub(super) fn of(end: usize, each: usize, from: SocketAddr) -> Self {
+        Self {
+            from: Some(from),
+            count: end.div_ceil(each).max(1),
+            next: 0,
+            end,
+            each,
+        }
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.count == 0
     }

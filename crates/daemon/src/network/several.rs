@@ -1,9 +1,11 @@
 //! Multicast batches of a network: datagrams for several nodes.
 
+use super::rest::Rest;
 use super::{Got, LONGEST, Network, give};
 use crate::counters::{Count, Counters};
 use crate::multicast_batches::{Heard, MulticastBatches};
-use pagemesh_os::udp::Received;
+use crate::shared_messages::{SharedMessages, is_shared};
+use pagemesh_os::udp::Burst;
 use pagemesh_wire::multicast_batch::{self, MulticastBatch};
 use std::io;
 use std::net::SocketAddr;
@@ -13,6 +15,11 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 impl Network {
     /// Sends datagrams for several nodes to a group from now on.
     pub(crate) fn join(&mut self, multicast_batches: MulticastBatches) {
+        let (me, longest) = (multicast_batches.me(), multicast_batches.group.longest());
+        // Without it, everything comes alone.
+        let _ = multicast_batches.group.coalesce();
+        let sealed = self.sealing.is_some();
+        self.shared = Some(SharedMessages::new(sealed, me, longest));
         self.multicast_batches = Some(multicast_batches);
     }
 
@@ -34,8 +41,7 @@ impl Network {
         multicast_batch::is_multicast_batch(bytes) && multicast_batches.answered(source, bytes)
     }
 
-    /// Receives the datagrams that have come from the group, and takes the first of them that is
-    /// for this node.
+    /// Receives the datagrams that have come from the group, and takes the first of them.
     pub(super) fn overhear(&mut self, room: &mut [u8], counters: &mut Counters) -> io::Result<Got> {
         let in_room = self.receives_in_room();
         let Some(multicast_batches) = &mut self.multicast_batches else {
@@ -46,17 +52,38 @@ impl Network {
         } else {
             &mut *self.inbox
         };
-        let (length, from) = match multicast_batches.group.receive(into) {
-            Ok(Received::Datagram(length, from)) => (length, from),
-            Ok(Received::Nothing) => return Ok(self.back(room, counters)),
-            Ok(Received::Noise) => return Ok(Got::Handled),
+        match multicast_batches.group.receive_burst(into) {
+            Ok(Burst::Datagrams { length, each, from }) => {
+                self.overheard = Rest::of(length.min(LONGEST), each, from);
+            }
+            Ok(Burst::Nothing) => return Ok(self.back(room, counters)),
+            Ok(Burst::Noise) => return Ok(Got::Handled),
             Err(error) => {
                 tracing::error!(%error, "the multicast group is lost: datagrams go to each node by itself");
-                self.multicast_batches = None;
+                (self.multicast_batches, self.shared) = (None, None);
                 return Ok(Got::Handled);
             }
+        }
+        self.overheard(room, counters)
+    }
+
+    /// The next of the datagrams that came from the group together.
+    pub(super) fn overheard(
+        &mut self,
+        room: &mut [u8],
+        counters: &mut Counters,
+    ) -> io::Result<Got> {
+        let in_room = self.receives_in_room();
+        let next = self.overheard.take();
+        let (Some((at, from)), Some(multicast_batches)) = (next, &mut self.multicast_batches)
+        else {
+            return Ok(Got::Handled);
         };
-        match multicast_batches.came(from, &into[..length]) {
+        let into = if in_room { &*room } else { &*self.inbox };
+        if is_shared(&into[at.clone()]) && from != multicast_batches.me() {
+            return Ok(self.overhear_shared(room, at, from, counters));
+        }
+        match multicast_batches.came(from, into, at) {
             Heard::Mine => {
                 counters.add(Count::MulticastBatchesIn, 1);
                 return self.receive(room, counters);
@@ -69,6 +96,28 @@ impl Network {
             Heard::Refused => counters.add(Count::MulticastBatchesRefused, 1),
         }
         Ok(Got::Handled)
+    }
+
+    /// A shared datagram came from the group.
+    fn overhear_shared(
+        &mut self,
+        room: &mut [u8],
+        at: Range<usize>,
+        from: SocketAddr,
+        counters: &mut Counters,
+    ) -> Got {
+        let key = if self.receives_in_room() {
+            self.share_came(from, &room[at], counters)
+        } else {
+            let inbox = std::mem::take(&mut self.inbox);
+            let key = self.share_came(from, &inbox[at], counters);
+            self.inbox = inbox;
+            key
+        };
+        match key {
+            Some(key) => self.shared_whole(room, (from, key), counters),
+            None => Got::Handled,
+        }
     }
 
     /// Sets whether the datagrams sent now are resends.

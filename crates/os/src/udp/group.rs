@@ -1,6 +1,6 @@
 //! Datagrams to all hosts that listen to a multicast group.
 
-use super::{Received, Udp, enlarge};
+use super::{Burst, Received, Udp, enlarge};
 use rustix::net::sockopt::{
     ip_mtu, set_ip_add_membership, set_ip_multicast_if, set_ip_multicast_ttl, set_socket_reuseaddr,
 };
@@ -60,6 +60,23 @@ impl Group {
     /// Only if the socket is broken for good.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
         self.socket.receive(buffer)
+    }
+
+    /// Lets the kernel return several datagrams of one sender in one call. From now on use only
+    /// [`Group::receive_burst`].
+    ///
+    /// # Errors
+    /// If this kernel cannot (before Linux 5.0).
+    pub fn coalesce(&self) -> io::Result<()> {
+        self.socket.coalesce()
+    }
+
+    /// Receives the next datagrams of the group into `buffer`, including those of `sender`.
+    ///
+    /// # Errors
+    /// Only if the socket is broken for good.
+    pub fn receive_burst(&self, buffer: &mut [u8]) -> io::Result<Burst> {
+        self.socket.receive_burst(buffer)
     }
 
     /// The group's address, to send datagrams for all listeners to.

@@ -219,6 +219,7 @@ samples! {
         Random: Advice::Random;
         WillNeed: Advice::WillNeed;
         DontNeed: Advice::DontNeed;
+        Renew: Advice::Renew;
     }
 }
 

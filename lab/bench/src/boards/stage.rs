@@ -29,6 +29,9 @@ const MTU: u32 = 1500;
 
 const BROKER_PORT: u16 = 7997;
 
+/// Where daemons send what several nodes get at once.
+const GROUP: &str = "239.77.0.1:7450";
+
 /// Of a hundred packets that come in, lost under [`Scenario::Loss`].
 const LOST_PERCENT: u32 = 5;
 
@@ -68,6 +71,7 @@ impl Stage {
     pub(super) fn raise(readers: usize, waiting: Option<Waiting>, venv: &Path) -> Result<Self> {
         let mut plan = Plan::new(readers + 2);
         plan.mtu = MTU;
+        plan.daemon_args.push(format!("--multicast={GROUP}"));
         plan.waiting = waiting.map(|waiting| waiting.name().to_owned());
         let sandbox = Sandbox::start(&plan).context("cannot set the stage")?;
         ensure!(

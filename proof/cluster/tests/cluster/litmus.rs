@@ -16,27 +16,29 @@ fn rounds() -> usize {
 }
 
 /// Places on different pages or on the same one, under either manager, with a
-/// window and without.
-const SHAPES: [(&str, Manager, Window); 4] = [
-    ("pages", Manager::Dynamic, Window::Auto),
-    ("pages", Manager::Fixed, Window::Nanos(0)),
-    ("words", Manager::Dynamic, Window::Nanos(0)),
-    ("words", Manager::Fixed, Window::Auto),
+/// window and without; and in consistent views, of which the same is promised.
+const SHAPES: [(&str, Policy); 6] = [
+    ("pages", sequential(Manager::Dynamic, Window::Auto)),
+    ("pages", sequential(Manager::Fixed, Window::Nanos(0))),
+    ("words", sequential(Manager::Dynamic, Window::Nanos(0))),
+    ("words", sequential(Manager::Fixed, Window::Auto)),
+    ("pages", Policy::Views { prefix: 32 }),
+    ("words", Policy::Views { prefix: 32 }),
 ];
+
+const fn sequential(manager: Manager, window: Window) -> Policy {
+    Policy::Sequential { manager, window }
+}
 
 fn run(litmus: &Litmus) {
     let Some(cluster) = Cluster::start(litmus.threads.len()) else {
         return;
     };
-    for (layout, manager, window) in SHAPES {
-        let policy = Policy::Sequential { manager, window };
+    for (layout, policy) in SHAPES {
         let outcomes = play(&cluster, litmus, layout, policy);
         let allowed = litmus.allowed();
         let played = outcomes.values().sum::<usize>();
-        let mut table = format!(
-            "{}, {layout}, {manager:?}, {window:?}, {played} rounds:\n",
-            litmus.name
-        );
+        let mut table = format!("{}, {layout}, {policy:?}, {played} rounds:\n", litmus.name);
         for (outcome, count) in &outcomes {
             let verdict = if allowed.contains(outcome) {
                 ""

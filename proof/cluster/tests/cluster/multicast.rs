@@ -1,9 +1,9 @@
 //! Datagrams for several nodes at once, as one multicast batch.
 
 use crate::support::{Cluster, Joiner, at_best, eventually, expect, load, store, stress_time};
-use pagemesh::{Access, Mapping, Mesh, Options};
+use pagemesh::{Access, Mapping, Mesh, Options, Policy, View};
 use pagemesh_cli::sandbox::{Netns, Plan};
-use pagemesh_os::udp::{Group, Udp};
+use pagemesh_os::udp::{Group, Received, Udp};
 use pagemesh_wire::NodeId;
 use pagemesh_wire::multicast_batch::{self, MulticastBatch};
 use std::net::SocketAddrV4;
@@ -15,7 +15,7 @@ use std::time::Instant;
 const ROUNDS: u64 = 30;
 
 /// A group that no other test of this machine listens to.
-fn group() -> SocketAddrV4 {
+pub(crate) fn group() -> SocketAddrV4 {
     static NEXT: AtomicU8 = AtomicU8::new(0);
     let process = std::process::id();
     let address = [
@@ -27,7 +27,7 @@ fn group() -> SocketAddrV4 {
     SocketAddrV4::new(address.into(), 20_000 + (process % 10_000) as u16)
 }
 
-fn plan(nodes: usize, group: SocketAddrV4) -> Plan {
+pub(crate) fn plan(nodes: usize, group: SocketAddrV4) -> Plan {
     let mut plan = Plan::new(nodes);
     plan.daemon_args.push(format!("--multicast={group}"));
     plan
@@ -58,7 +58,7 @@ fn stores<const N: usize>(
 }
 
 /// Waits until one datagram takes back all copies.
-fn all_hear(cluster: &Cluster, maps: &[Mapping]) {
+pub(crate) fn all_hear(cluster: &Cluster, maps: &[Mapping]) {
     let readers = maps.len() as u64 - 1;
     eventually("multicast batches reach everybody", || {
         stores(cluster, maps, 1, ["multicast_batch_parts"]) >= [readers]
@@ -315,10 +315,92 @@ fn forged_multicast_batches_change_nothing() {
             cluster.counter(1, "multicast_batches_refused") >= before + 200
         });
         let mut buffer = [0; 2000];
-        while let Ok(pagemesh_os::udp::Received::Datagram(length, _)) = enemy.receive(&mut buffer) {
+        while let Ok(Received::Datagram(length, _)) = enemy.receive(&mut buffer) {
             let answer = MulticastBatch::decode(&buffer[..length]);
             assert_eq!(answer, None, "strangers get no answer");
         }
         all_hear(&cluster, &maps);
+    }
+}
+
+/// Keeps what has passed in a group, but for what `own` has sent itself: what it has cut off would be
+/// cut off again, until nothing is left.
+pub(crate) fn overhear(listens: &Group, own: &Udp, kept: &mut Vec<Vec<u8>>) {
+    let mut buffer = [0; 4096];
+    while let Ok(Received::Datagram(length, from)) = listens.receive(&mut buffer) {
+        if kept.len() < 400 && from != own.address() {
+            kept.push(buffer[..length].to_vec());
+        }
+    }
+}
+
+/// Refreshes of a short page go to all readers as one multicast batch. A stranger sends them again,
+/// in another order, cut off and changed, while the writer goes on: no copy goes back or has what
+/// was not stored.
+#[test]
+fn eb4_replayed_and_forged_refreshes_change_no_copy() {
+    for sealed in [false, true] {
+        let group = group();
+        let mut plan = plan(3, group);
+        (plan.netns, plan.sealed) = (Netns::Never, sealed);
+        let Some(cluster) = Cluster::of(plan) else {
+            return;
+        };
+        let warm = cluster.share("warm", 1);
+        all_hear(&cluster, &warm);
+        let options = Options {
+            policy: Policy::Views { prefix: 32 },
+            ..Options::default()
+        };
+        cluster.make_on(0, "refreshed", 1, options);
+        let open = |node: usize| {
+            let segment = cluster.mesh(node).open("refreshed", Access::Writable);
+            segment.unwrap().map_views().unwrap()
+        };
+        let views = [0, 1, 2].map(open);
+        let short = View {
+            consistent: false,
+            short: true,
+            data_driven: false,
+        };
+        let enemy = Udp::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listens = Group::join(group, &enemy).unwrap();
+        let refused =
+            || ["multicast_batches_refused", "seal_forged"].map(|name| cluster.counter(1, name));
+        let before = refused();
+        let (mut heard, mut last) = (Vec::new(), [0; 3]);
+        for value in 1..=300_u64 {
+            store(views[0].view(View::default()).unwrap(), 0, value);
+            views[0].publish(true, 0..8).unwrap();
+            overhear(&listens, &enemy, &mut heard);
+            for (number, old) in heard.iter().rev().take(6).enumerate() {
+                let mut bytes = old.clone();
+                match (value as usize + number) % 3 {
+                    0 => {}
+                    1 => bytes.truncate(bytes.len() * 2 / 3),
+                    _ => {
+                        let at = bytes.len() - 1 - (value as usize * 7) % (bytes.len() / 2);
+                        bytes[at] ^= 0x10;
+                    }
+                }
+                enemy.send(listens.address(), &bytes).unwrap();
+                let _ = enemy.send(cluster.node(1).address(), &bytes);
+            }
+            for (seen, views) in last.iter_mut().zip(&views) {
+                let found = load(views.view(short).unwrap(), 0);
+                assert!(
+                    (*seen..=value).contains(&found),
+                    "{found} after {seen}, sealed {sealed}"
+                );
+                *seen = found;
+            }
+        }
+        assert!(heard.len() > 20, "only {} batches passed", heard.len());
+        eventually("the last publication is everywhere", || {
+            views
+                .iter()
+                .all(|views| load(views.view(short).unwrap(), 0) == 300)
+        });
+        assert!(refused() != before, "it was refused somewhere");
     }
 }

@@ -20,7 +20,7 @@ fn sealed(nodes: usize) -> Option<Cluster> {
 }
 
 /// `pagemesh key ...`, which succeeds; what it prints.
-fn key(cluster: &Cluster, arguments: &[&str]) -> String {
+pub(crate) fn key(cluster: &Cluster, arguments: &[&str]) -> String {
     let mut command = cluster.node(0).command(cluster.program());
     let output = command.arg("key").args(arguments).output().unwrap();
     assert!(output.status.success(), "{output:?}");

@@ -1,31 +1,23 @@
 //! Hosts, programs, files and the network between them, in one queue of events.
 
-use super::executor::Executor;
 use super::{Files, FilesMistake, FilesSeen};
 use crate::dice::Dice;
 use crate::network::{Fate, Network, kind, legible};
 use crate::plan::{pace, weather};
-use pagemesh_core::{
-    Budgets, Config, EffectExecutor as _, Effects, Input, Node, Pace, Placement, Reply, Request,
-    Start, Time,
-};
+use crate::small::{self, Check, Log, Queue};
+use pagemesh_core::{Budgets, Input, Node, Pace, Placement, Reply, Request, Time};
 use pagemesh_wire::header::Header;
 use pagemesh_wire::local::FileFrames;
-use pagemesh_wire::peer::{Credentials, FileKey, FilePart, Message, Policy, Refusal, SegmentSpec};
+use pagemesh_wire::peer::{FileKey, FilePart, Message, Policy, Refusal, SegmentSpec};
 use pagemesh_wire::{
-    ByteLen, ClientId, ClusterId, Incarnation, PAGE_SIZE, PageCount, PageIndex, PublicKey,
-    SegmentId, Ticket,
+    ByteLen, ClientId, ClusterId, PAGE_SIZE, PageCount, PageIndex, PublicKey, SegmentId, Ticket,
 };
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
-
-/// Something broke the driver's law or an invariant.
-pub(super) type Check<T = ()> = Result<T, String>;
 
 /// One daemon with its program.
 pub(super) struct Host {
-    node: Node,
+    pub(super) node: Node,
     frames: BTreeMap<(SegmentId, u32), u64>,
     /// Pages kept for others, by slot.
     pub(super) stash: BTreeMap<u32, u64>,
@@ -83,9 +75,7 @@ enum Happening {
 
 /// All of it.
 pub(super) struct Cluster {
-    now: Time,
-    queue: BinaryHeap<Reverse<(Time, u64, Happening)>>,
-    sequence: u64,
+    queue: Queue<Happening>,
     pub(super) hosts: Vec<Host>,
     /// The versions of files.
     files: Vec<u64>,
@@ -95,7 +85,7 @@ pub(super) struct Cluster {
     cluster: ClusterId,
     pace: Pace,
     last: u64,
-    log: VecDeque<String>,
+    log: Log,
     pub(super) seen: FilesSeen,
 }
 
@@ -111,17 +101,6 @@ const PATIENCE: u64 = 20_000_000_000;
 /// Far longer than any run needs: something hangs.
 const END: Time = Time(900_000_000_000);
 
-fn address(host: usize) -> SocketAddr {
-    SocketAddr::from(([10, 0, 0, host as u8 + 1], 7300))
-}
-
-fn host_at(address: SocketAddr) -> usize {
-    match address {
-        SocketAddr::V4(address) => usize::from(address.ip().octets()[3] - 1),
-        SocketAddr::V6(_) => unreachable!("hosts here have short addresses"),
-    }
-}
-
 /// The contents of a page: no two pages and no two versions have the same.
 fn contents(file: usize, version: u64, page: PageIndex) -> u64 {
     (file as u64) << 56 | version << 32 | u64::from(page.0)
@@ -135,9 +114,7 @@ impl Cluster {
         let files = dice.between(1, 4) as usize;
         let pace = pace(&mut dice);
         let mut cluster = Self {
-            now: Time(1_000),
-            queue: BinaryHeap::new(),
-            sequence: 0,
+            queue: Queue::new(),
             hosts: Vec::new(),
             files: vec![1; files],
             network: Network::new(options.seed, weather, None),
@@ -146,7 +123,7 @@ impl Cluster {
             dice,
             options,
             last: 0,
-            log: VecDeque::new(),
+            log: Log::new(LINES),
             seen: FilesSeen::default(),
         };
         for host in 0..hosts {
@@ -195,21 +172,8 @@ impl Cluster {
     }
 
     fn new_host(&mut self, host: usize) -> Host {
-        let config = Config {
-            name: format!("host{host}"),
-            address: address(host),
-            incarnation: Incarnation(self.dice.number() | 1),
-            key: PublicKey::NONE,
-            start: match host {
-                0 => Start::Found(self.cluster),
-                _ => Start::Join(address(0)),
-            },
-            pace: self.pace,
-            check_races: false,
-            quotas: pagemesh_core::Quotas::default(),
-            standby: false,
-            rejoin: false,
-        };
+        let incarnation = self.dice.number() | 1;
+        let config = small::config(host, self.cluster, incarnation, self.pace);
         Host {
             node: Node::new(config),
             frames: BTreeMap::new(),
@@ -239,16 +203,15 @@ impl Cluster {
     }
 
     fn schedule(&mut self, at: Time, event: Happening) {
-        self.sequence += 1;
-        self.queue.push(Reverse((at, self.sequence, event)));
+        self.queue.schedule(at, event);
+    }
+
+    pub(super) fn time(&self) -> Time {
+        self.queue.now()
     }
 
     pub(super) fn note(&mut self, host: usize, what: impl FnOnce() -> String) {
-        if self.log.len() == LINES {
-            self.log.pop_front();
-        }
-        let line = format!("{:>12} h{} {}", self.now.0, host + 1, what());
-        self.log.push_back(line);
+        self.log.note(self.queue.now(), host, what);
     }
 
     pub(super) fn plants(&self, mistake: FilesMistake) -> bool {
@@ -256,18 +219,16 @@ impl Cluster {
     }
 
     pub(super) fn run(mut self) -> Result<FilesSeen, String> {
-        while let Some(Reverse((at, _, event))) = self.queue.pop() {
-            self.now = at;
+        while let Some(event) = self.queue.next() {
             let mut result = self.happen(event);
-            if self.sequence > STORM {
+            if self.queue.scheduled() > STORM {
                 result = Err("INV-progress: a storm".into());
             }
-            if at > END {
+            if self.time() > END {
                 result = Err("INV-progress: a program hangs".into());
             }
             if let Err(why) = result {
-                let log: Vec<_> = self.log.into_iter().collect();
-                return Err(format!("{}\n{why}", log.join("\n")));
+                return Err(format!("{}\n{why}", self.log.lines()));
             }
             let idle = |host: &Host| host.gone || host.program.left == 0;
             if self.hosts.iter().all(idle) {
@@ -299,13 +260,15 @@ impl Cluster {
             Happening::Arrival { source, bytes, .. } => self.arrive(host, source, &bytes),
             // Another one was scheduled since.
             Happening::Deadline(_)
-                if self.hosts[host].deadline.is_some_and(|at| at != self.now) =>
+                if self.hosts[host]
+                    .deadline
+                    .is_some_and(|at| at != self.time()) =>
             {
                 Ok(())
             }
             Happening::Deadline(_) => {
                 self.hosts[host].deadline = None;
-                self.input(host, Input::Deadline, &[])
+                small::input(self, host, Input::Deadline)
             }
             Happening::Run(_) => self.step(host),
             Happening::Crash(_) => {
@@ -318,8 +281,8 @@ impl Cluster {
                 if self.hosts[host].gone {
                     self.note(host, || "is back, without memory".into());
                     self.hosts[host] = self.new_host(host);
-                    self.schedule(self.now, Happening::Deadline(host));
-                    let soon = Time(self.now.0 + 50_000_000);
+                    self.schedule(self.time(), Happening::Deadline(host));
+                    let soon = Time(self.time().0 + 50_000_000);
                     self.schedule(soon, Happening::Run(host));
                 }
                 Ok(())
@@ -348,50 +311,35 @@ impl Cluster {
             memory: PageCount(state.budget),
             lend: PageCount(state.lend + 50 * ignored),
             placement: state.placement,
+            ..Budgets::default()
         };
-        self.input(host, Input::Budgets(budgets), &[])
+        small::input(self, host, Input::Budgets(budgets))
     }
 
     fn arrive(&mut self, host: usize, source: SocketAddr, bytes: &[u8]) -> Check {
-        let (_, message, behind) = Message::decode(bytes).map_err(|why| why.to_string())?;
+        let (_, message, _) = Message::decode(bytes).map_err(|why| why.to_string())?;
         self.note(host, || format!("<- {}", legible(&message)));
         let input = Input::Datagram {
             source,
             key: PublicKey::NONE,
             bytes,
         };
-        self.input(host, input, behind)
+        small::input(self, host, input)
     }
 
-    /// A node handles one input and its immediate consequences.
-    fn input(&mut self, host: usize, input: Input<'_>, payload: &[u8]) -> Check {
-        let mut effects = Effects::default();
-        let now = self.now;
-        self.hosts[host].node.handle(now, input, &mut effects);
-        let mut executor = Executor {
-            cluster: self,
-            host,
-            payload,
-            follow: Vec::new(),
-        };
-        executor.execute_all(&mut effects)?;
-        for next in executor.follow {
-            self.input(host, next, &[])?;
-        }
-        self.budget_holds(host)?;
+    /// The node of a host wants to be called at this time.
+    pub(super) fn call_at(&mut self, host: usize, due: Time) {
         let state = &mut self.hosts[host];
-        let due = state.node.next_deadline();
-        if let Some(due) = due.filter(|due| state.deadline.is_none_or(|at| *due < at)) {
-            let at = due.max(Time(now.0 + 1));
+        if state.deadline.is_none_or(|at| due < at) {
+            let at = due.max(Time(self.queue.now().0 + 1));
             state.deadline = Some(at);
             self.schedule(at, Happening::Deadline(host));
         }
-        Ok(())
     }
 
     /// INV-budget: no more frames have contents than the segment has frames, and no more than the
     /// host has memory for, but for frames that the program reads from or waits for.
-    fn budget_holds(&self, host: usize) -> Check {
+    pub(super) fn budget_holds(&self, host: usize) -> Check {
         let state = &self.hosts[host];
         let program = &state.program;
         let (kept, lend) = (state.stash.len(), state.lend as usize);
@@ -416,10 +364,10 @@ impl Cluster {
         Ok(())
     }
 
-    pub(super) fn send(
+    pub(super) fn transmit(
         &mut self,
         host: usize,
-        (address, header): (SocketAddr, Header),
+        (to, header): (usize, Header),
         message: &Message,
         behind: &[u8],
     ) {
@@ -427,14 +375,13 @@ impl Cluster {
         message.encode(header, &mut bytes);
         bytes.extend_from_slice(behind);
         self.seen.datagrams += 1;
-        let to = host_at(address);
         self.note(host, || format!("-> h{} {}", to + 1, legible(message)));
-        let source = self::address(host);
-        let fate = self.network.fate(self.now, host, to, kind(message));
+        let source = small::address(host);
+        let fate = self.network.fate(self.time(), host, to, kind(message));
         if let Fate::Arrives(first, second) = fate {
             for delay in [Some(first), second].into_iter().flatten() {
                 let bytes = bytes.clone();
-                let at = Time(self.now.0 + delay.max(1));
+                let at = Time(self.time().0 + delay.max(1));
                 self.schedule(at, Happening::Arrival { to, source, bytes });
             }
         }
@@ -444,7 +391,7 @@ impl Cluster {
         self.hosts[host].frames.get(&(segment, frame)).copied()
     }
 
-    pub(super) fn fill(&mut self, host: usize, segment: SegmentId, frame: u32, value: u64) {
+    pub(super) fn put(&mut self, host: usize, segment: SegmentId, frame: u32, value: u64) {
         self.hosts[host].frames.insert((segment, frame), value);
     }
 
@@ -452,7 +399,7 @@ impl Cluster {
         self.hosts[host].frames.remove(&(segment, frame));
     }
 
-    pub(super) fn forget(&mut self, host: usize, segment: SegmentId) {
+    pub(super) fn lose(&mut self, host: usize, segment: SegmentId) {
         self.hosts[host].frames.retain(|(of, _), _| *of != segment);
         if segment == SegmentId::KEPT_FILES {
             self.hosts[host].stash.clear();
@@ -460,7 +407,7 @@ impl Cluster {
     }
 
     pub(super) fn replied(&mut self, host: usize, ticket: Ticket, reply: Reply) -> Check {
-        let again = Time(self.now.0 + 1 + self.dice.below(3_000_000));
+        let again = Time(self.time().0 + 1 + self.dice.below(3_000_000));
         let is_out = self.hosts[host].node.out().is_some();
         let program = &mut self.hosts[host].program;
         if ticket != program.ticket {
@@ -499,7 +446,7 @@ impl Cluster {
         if ones != count || all & !asked.part.pages != 0 || numbers.len() != count as usize {
             return Err(format!("INV-shared-frames: {frames:?} answers {asked:?}"));
         }
-        let took = self.now.0 - asked.at.0;
+        let took = self.time().0 - asked.at.0;
         if took > PATIENCE {
             return Err(format!(
                 "INV-progress: a lookup took {took} ns on h{}",
@@ -551,7 +498,7 @@ impl Cluster {
             client,
             request,
         };
-        self.input(host, input, &[])
+        small::input(self, host, input)
     }
 
     fn open(&mut self, host: usize) -> Check {
@@ -568,11 +515,7 @@ impl Cluster {
             create: Some(spec),
             exclusive: false,
             write: true,
-            credentials: Credentials {
-                uid: 0,
-                gid: 0,
-                groups: vec![],
-            },
+            credentials: small::root(),
         };
         self.ask(host, request, true)
     }
@@ -616,13 +559,14 @@ impl Cluster {
             chunk: self.dice.below(3) as u32,
             pages: (pages & ((2 << width) - 1)) | 1,
         };
+        let at = self.time();
         let program = &mut self.hosts[host].program;
         program.left -= 1;
         program.asked = Some(Asked {
             file,
             version,
             part,
-            at: self.now,
+            at,
         });
         self.note(host, || format!("asks for {part:x?}"));
         self.ask(host, Request::FilePages { segment, part }, true)
@@ -638,7 +582,7 @@ impl Cluster {
         for page in asked.part.with(frames.missing).each() {
             let frame = frames.frame(page.0 % FilePart::PAGES).ok_or("no frame")?;
             let value = contents(asked.file, version, page);
-            self.fill(host, segment, frame.0, value);
+            self.put(host, segment, frame.0, value);
         }
         let unseen = self.plants(FilesMistake::ChangeUnseen);
         let filled = if version == asked.version || unseen {
@@ -658,7 +602,7 @@ impl Cluster {
             frames: frames.frames,
         };
         self.ask(host, done, false)?;
-        let at = Time(self.now.0 + 1 + self.dice.below(20_000_000));
+        let at = Time(self.time().0 + 1 + self.dice.below(20_000_000));
         self.schedule(at, Happening::Run(host));
         Ok(())
     }

@@ -1,26 +1,12 @@
 //! What a daemon does: it carries out what its node decided.
 
 use super::FilesMistake;
-use super::cluster::{Check, Cluster};
-use pagemesh_core::{
-    At, DiffWork, Effect, EffectExecutor, Event, Input, Mappings, Next, PageRange, Reclaimed,
-    Reply, Rights, Source,
-};
+use super::cluster::Cluster;
+use crate::small::{Check, Driver, Turn};
+use pagemesh_core::{At, Effect, Event, Mappings, Node, PageRange, Reply, Rights, Source, Time};
 use pagemesh_wire::header::Header;
-use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{Message, Refusal};
-use pagemesh_wire::{ClientId, MappingId, PAGE_SIZE, PageIndex, SegmentId, SyncKey, Ticket};
-use std::net::SocketAddr;
-
-/// Carries out the effects of one input of a host.
-pub(super) struct Executor<'a> {
-    pub(super) cluster: &'a mut Cluster,
-    pub(super) host: usize,
-    /// The page behind the present datagram.
-    pub(super) payload: &'a [u8],
-    /// Inputs that effects gave rise to.
-    pub(super) follow: Vec<Input<'static>>,
-}
+use pagemesh_wire::{MappingId, PAGE_SIZE, PageIndex, SegmentId, Ticket};
 
 /// A page with this value in front.
 fn bytes_of(value: u64) -> Vec<u8> {
@@ -29,170 +15,146 @@ fn bytes_of(value: u64) -> Vec<u8> {
     bytes
 }
 
-fn nothing_of_it(what: &str) -> String {
-    format!("no {what} is used here")
+/// The contents behind the present datagram.
+fn value(turn: Turn<'_>) -> Option<u64> {
+    turn.behind.first_chunk().map(|it| u64::from_le_bytes(*it))
 }
 
-impl Executor<'_> {
-    /// The contents behind the present datagram.
-    fn value(&self) -> Option<u64> {
-        self.payload.first_chunk().map(|it| u64::from_le_bytes(*it))
-    }
+/// Only kept pages are in a stash here.
+fn is_of_kept(segment: SegmentId) -> Check {
+    let is_it = segment == SegmentId::KEPT_FILES;
+    is_it
+        .then_some(())
+        .ok_or_else(|| format!("no contents wait here of {segment}"))
+}
 
+impl Cluster {
     /// A page that the host keeps for others; none if the planted mistake has misplaced it.
-    fn kept(&self, slot: PageIndex) -> Check<Option<u64>> {
-        let value = self.cluster.hosts[self.host].stash.get(&slot.0).copied();
-        if value.is_none() && !self.cluster.plants(FilesMistake::SlotMissed) {
+    fn kept(&self, host: usize, slot: PageIndex) -> Check<Option<u64>> {
+        let value = self.hosts[host].stash.get(&slot.0).copied();
+        if value.is_none() && !self.plants(FilesMistake::SlotMissed) {
             return Err(format!("{slot} is not in the stash"));
         }
         Ok(value.or(Some(0)))
     }
 }
 
-/// Only kept pages are in a stash here.
-fn is_of_kept(segment: SegmentId) -> Check {
-    let is_it = segment == SegmentId::KEPT_FILES;
-    is_it.then_some(()).ok_or_else(|| nothing_of_it("stash"))
-}
+impl Driver for Cluster {
+    fn now(&self) -> Time {
+        self.time()
+    }
 
-impl EffectExecutor for Executor<'_> {
-    type Error = String;
+    fn node(&mut self, host: usize) -> Option<&mut Node> {
+        Some(&mut self.hosts[host].node)
+    }
 
     fn send(
         &mut self,
-        address: SocketAddr,
-        header: Header,
+        turn: Turn<'_>,
+        to: (usize, Header),
         message: Box<Message>,
         page: Option<(At, Source)>,
     ) -> Check {
         let mut behind = Vec::new();
         if let Some(((segment, page), source)) = page {
             let value = match source {
-                Source::Frame => self.cluster.frame(self.host, segment, page.0),
-                Source::Stash if segment == SegmentId::KEPT_FILES => self.kept(page)?,
+                Source::Frame => self.frame(turn.host, segment, page.0),
+                Source::Stash if segment == SegmentId::KEPT_FILES => self.kept(turn.host, page)?,
                 _ => None,
             };
             if matches!(*message, Message::SharedPage(_)) && source == Source::Stash {
-                self.cluster.seen.returned += 1;
+                self.seen.returned += 1;
             }
             let value = value.ok_or_else(|| format!("{page:?} has no contents, and is sent"))?;
             behind = bytes_of(value);
         }
-        self.cluster
-            .send(self.host, (address, header), &message, &behind);
+        self.transmit(turn.host, to, &message, &behind);
         Ok(())
     }
 
-    fn send_notice(&mut self, _: SocketAddr, _: Notice) -> Check {
-        Ok(())
-    }
-
-    fn fill(&mut self, pages: PageRange, source: Source) -> Check {
+    fn fill(&mut self, turn: Turn<'_>, pages: PageRange, source: Source) -> Check {
         let value = match source {
-            Source::Payload => self.value(),
+            Source::Payload => value(turn),
             Source::Kept(slot) => {
-                self.cluster.seen.taken += 1;
-                self.kept(slot)?
+                self.seen.taken += 1;
+                self.kept(turn.host, slot)?
             }
             _ => None,
         };
         let value = value.ok_or_else(|| format!("{pages:?} are filled from {source:?}"))?;
-        let beside = u32::from(self.cluster.plants(FilesMistake::FrameMissed));
+        let beside = u32::from(self.plants(FilesMistake::FrameMissed));
         for (segment, page) in pages.iter() {
-            self.cluster
-                .fill(self.host, segment, page.0 + beside, value);
+            self.put(turn.host, segment, page.0 + beside, value);
         }
         Ok(())
     }
 
-    fn map(&mut self, _: Mappings, _: PageRange, _: Rights) -> Check {
-        Err(nothing_of_it("mapping"))
+    fn map(&mut self, _: usize, _: Mappings, pages: PageRange, _: Rights) -> Check {
+        Err(format!("no program maps a cache: {pages:?}"))
     }
 
-    fn protect(&mut self, _: Mappings, _: PageRange) -> Check {
-        Err(nothing_of_it("mapping"))
+    fn protect(&mut self, _: usize, _: Mappings, pages: PageRange) -> Check {
+        Err(format!("no program maps a cache: {pages:?}"))
     }
 
-    fn evict(&mut self, pages: PageRange, _: bool) -> Check {
-        if !self.cluster.plants(FilesMistake::EvictForgotten) {
+    fn evict(&mut self, host: usize, pages: PageRange, _: bool) -> Check {
+        if !self.plants(FilesMistake::EvictForgotten) {
             for (segment, page) in pages.iter() {
-                self.cluster.empty(self.host, segment, page.0);
+                self.empty(host, segment, page.0);
             }
         }
         Ok(())
     }
 
-    fn drop_stash(&mut self, (segment, page): At) -> Check {
+    fn drop_stash(&mut self, host: usize, (segment, page): At) -> Check {
         is_of_kept(segment)?;
-        self.cluster.hosts[self.host].stash.remove(&page.0);
+        self.hosts[host].stash.remove(&page.0);
         Ok(())
     }
 
-    fn fail(&mut self, _: MappingId, at: At, why: Refusal) -> Check {
-        Err(format!("{at:?} fails: {why}"))
-    }
-
-    fn has_run(&mut self, _: At) -> Check<bool> {
-        Ok(true)
-    }
-
-    fn forget(&mut self, segment: SegmentId) -> Check {
-        self.cluster.forget(self.host, segment);
-        Ok(())
-    }
-
-    fn lend_lock(&mut self, _: SyncKey, _: ClientId, _: bool) -> Check {
-        Err(nothing_of_it("lock"))
-    }
-
-    fn reclaim_lock(&mut self, _: SyncKey) -> Check<Reclaimed> {
-        Err(nothing_of_it("lock"))
-    }
-
-    fn reply(&mut self, ticket: Ticket, reply: Reply) -> Check {
-        self.cluster.replied(self.host, ticket, reply)
-    }
-
-    fn diff_work(&mut self, _: DiffWork) -> Check {
-        Err(nothing_of_it("diff"))
-    }
-
-    fn stow(&mut self, (segment, page): At) -> Check {
+    fn stow(&mut self, turn: Turn<'_>, (segment, page): At) -> Check {
         is_of_kept(segment)?;
-        let value = self.value().ok_or("a page is to be kept, and none came")?;
-        let beside = u32::from(self.cluster.plants(FilesMistake::SlotMissed));
-        let stash = &mut self.cluster.hosts[self.host].stash;
+        let value = value(turn).ok_or("a page is to be kept, and none came")?;
+        let beside = u32::from(self.plants(FilesMistake::SlotMissed));
+        let stash = &mut self.hosts[turn.host].stash;
         stash.insert(page.0 + beside, value);
         Ok(())
     }
 
-    fn store(&mut self, _: PageRange) -> Check<bool> {
-        Err(nothing_of_it("file of private pages"))
+    fn fail(&mut self, _: usize, _: MappingId, at: At, why: Refusal) -> Check {
+        Err(format!("{at:?} fails: {why}"))
     }
 
-    fn emit(&mut self, event: Event) -> Check {
-        let seen = &mut self.cluster.seen;
+    fn forget(&mut self, host: usize, segment: SegmentId) -> Check {
+        self.lose(host, segment);
+        Ok(())
+    }
+
+    fn reply(&mut self, host: usize, ticket: Ticket, reply: Reply) -> Check {
+        self.replied(host, ticket, reply)
+    }
+
+    fn emit(&mut self, _: usize, event: Event) -> Check {
         match event {
-            Event::FilePageDropped {} => seen.dropped += 1,
-            Event::FilePagePut {} => seen.put += 1,
-            Event::FilePageKept {} => seen.kept += 1,
-            Event::PageSentOn {} => seen.sent_on += 1,
-            Event::FilePageMissed {} => seen.stale += 1,
+            Event::FilePageDropped {} => self.seen.dropped += 1,
+            Event::FilePagePut {} => self.seen.put += 1,
+            Event::FilePageKept {} => self.seen.kept += 1,
+            Event::PageSentOn {} => self.seen.sent_on += 1,
+            Event::FilePageMissed {} => self.seen.stale += 1,
             _ => {}
         }
         Ok(())
     }
 
-    fn follow(&mut self, input: Input<'static>) {
-        self.follow.push(input);
+    fn about_to(&mut self, host: usize, effect: &Effect) {
+        self.note(host, || format!("{effect:?}"));
     }
 
-    fn before(&mut self, _: usize, rest: &[Effect]) -> Next {
-        if let [effect, ..] = rest
-            && !matches!(effect, Effect::Emit(_) | Effect::Send { .. })
-        {
-            self.cluster.note(self.host, || format!("{effect:?}"));
-        }
-        Next::Execute
+    fn handled(&mut self, host: usize) -> Check {
+        self.budget_holds(host)
+    }
+
+    fn arm(&mut self, host: usize, due: Time) {
+        self.call_at(host, due);
     }
 }

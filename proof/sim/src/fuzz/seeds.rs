@@ -9,7 +9,7 @@ use pagemesh_core::{Input, Request};
 use pagemesh_diff::{PAGE, encode};
 use pagemesh_wire::header::{HEADER_SIZE, Header};
 use pagemesh_wire::local::{self, RequestPacket};
-use pagemesh_wire::multicast_batch::{self, MulticastBatch, SHORTEST_TRIAL};
+use pagemesh_wire::multicast_batch::{self, MulticastBatch, SHORTEST_TRIAL, SharedPiece};
 use pagemesh_wire::peer::{
     Access, Call, Credentials, Decision, Decisions, FileKey, FilePart, MemberView, Message, Policy,
     Reply, SegmentInfo, SegmentSpec,
@@ -102,6 +102,22 @@ fn multicast_batches() -> Vec<Vec<u8>> {
     vec![
         MulticastBatch::Trial { number, length }.encode(),
         MulticastBatch::Heard { number }.encode(),
+        MulticastBatch::Shared(SharedPiece {
+            nodes: NodeSet::only(NodeId(2)),
+            number: 7,
+            total: 11,
+            count: 3,
+            index: 2,
+            bytes: b"end",
+        })
+        .encode(),
+        MulticastBatch::Key {
+            number: 7,
+            next: 9,
+            key: &[3; 32],
+        }
+        .encode(),
+        MulticastBatch::KeyWanted { number: 7 }.encode(),
         parts,
     ]
 }

@@ -6,24 +6,22 @@ mod stage;
 mod threads;
 
 use super::golden::Golden;
-use super::memory::{Check, Memory, Tail};
+use super::memory::Memory;
 use super::program::{Shape, Step};
 use super::{Labelled, Sighted};
 use crate::dice::Dice;
 use crate::network::{Network, legible};
-use executor::Executor;
+use crate::small::{self, Check, Log, Queue};
 use pagemesh_core::limits::EARLY;
-use pagemesh_core::{Config, EffectExecutor as _, Effects, Input, Node, Pace, Start, Time};
+use pagemesh_core::{Config, Input, Node, Pace, Time};
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::peer::{Message, Policy};
 use pagemesh_wire::{
-    ClientId, ClusterId, Incarnation, MappingId, PAGE_SIZE, PageIndex, PublicKey, SegmentId,
-    SyncKey, Ticket,
+    ClientId, ClusterId, MappingId, PAGE_SIZE, PageIndex, PublicKey, SegmentId, SyncKey, Ticket,
 };
 pub(super) use plan::Plan;
 pub(crate) use stage::Stage;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -75,9 +73,7 @@ enum Event {
 
 /// All of it.
 pub(super) struct Cluster {
-    now: Time,
-    queue: BinaryHeap<Reverse<(Time, u64, Event)>>,
-    sequence: u64,
+    queue: Queue<Event>,
     hosts: Vec<Host>,
     threads: Vec<Thread>,
     network: Network,
@@ -92,7 +88,7 @@ pub(super) struct Cluster {
     home: usize,
     tickets: u64,
     last_value: u8,
-    log: VecDeque<String>,
+    log: Log,
     sighted: Sighted,
     /// Hosts that have left.
     left: Vec<usize>,
@@ -118,10 +114,6 @@ const PATIENCE: Time = Time(30_000_000_000);
 /// noticed.
 const QUIET: Duration = Duration::from_secs(8);
 
-fn address(host: usize) -> SocketAddr {
-    SocketAddr::from(([10, 0, 0, host as u8 + 1], 7300))
-}
-
 impl Cluster {
     pub(super) fn new(options: Labelled) -> Self {
         let mut dice = Dice::stream(options.seed, "labelled");
@@ -133,9 +125,7 @@ impl Cluster {
         let seed = options.seed;
         let hosts = plan.threads.last().map_or(0, |last| last + 1);
         let mut cluster = Self {
-            now: Time(1_000),
-            queue: BinaryHeap::new(),
-            sequence: 0,
+            queue: Queue::new(),
             hosts: Vec::new(),
             threads: Vec::new(),
             network: Network::new(seed, plan.weather, None),
@@ -147,7 +137,7 @@ impl Cluster {
             dice,
             tickets: 0,
             last_value: 0,
-            log: VecDeque::new(),
+            log: Log::new(LINES),
             sighted: Sighted::default(),
             left: Vec::new(),
             notices: plan.pace.notices,
@@ -158,11 +148,7 @@ impl Cluster {
         };
         let cluster_id = ClusterId(cluster.dice.number() | 1);
         for host in 0..hosts {
-            let start = match host {
-                0 => Start::Found(cluster_id),
-                _ => Start::Join(address(0)),
-            };
-            cluster.add_host(host, start, plan.pace, options);
+            cluster.add_host(host, cluster_id, plan.pace, options);
         }
         for (number, (host, steps)) in plan.threads.into_iter().zip(plan.programs).enumerate() {
             cluster.add_thread(number, host, steps);
@@ -170,19 +156,11 @@ impl Cluster {
         cluster
     }
 
-    fn add_host(&mut self, host: usize, start: Start, pace: Pace, options: Labelled) {
+    fn add_host(&mut self, host: usize, cluster: ClusterId, pace: Pace, options: Labelled) {
         let config = Config {
-            name: format!("host{host}"),
-            address: address(host),
-            incarnation: Incarnation(self.dice.number() | 1),
-            key: PublicKey::NONE,
-            start,
-            pace,
             // None of these programs has one.
             check_races: options.seed.is_multiple_of(2),
-            quotas: pagemesh_core::Quotas::default(),
-            standby: false,
-            rejoin: false,
+            ..small::config(host, cluster, self.dice.number() | 1, pace)
         };
         self.hosts.push(Host {
             number: host,
@@ -213,8 +191,7 @@ impl Cluster {
     }
 
     fn schedule(&mut self, at: Time, event: Event) {
-        self.sequence += 1;
-        self.queue.push(Reverse((at, self.sequence, event)));
+        self.queue.schedule(at, event);
     }
 
     fn run_at(&mut self, at: Time, thread: usize) {
@@ -224,29 +201,24 @@ impl Cluster {
     }
 
     fn run_soon(&mut self, thread: usize) {
-        let at = Time(self.now.0 + self.dice.between(200, 20_000));
+        let at = Time(self.queue.now().0 + self.dice.between(200, 20_000));
         self.run_at(at, thread);
     }
 
     fn note(&mut self, host: usize, what: impl FnOnce() -> String) {
-        if self.log.len() == LINES {
-            self.log.pop_front();
-        }
-        let line = format!("{:>12} h{} {}", self.now.0, host + 1, what());
-        self.log.push_back(line);
+        self.log.note(self.queue.now(), host, what);
     }
 
     pub(super) fn run(mut self) -> Result<Sighted, String> {
-        while let Some(Reverse((at, _, event))) = self.queue.pop() {
-            self.now = at;
+        while let Some(event) = self.queue.next() {
+            let at = self.queue.now();
             let result = if at > self.patience && self.end.is_none() {
                 Err(self.who_hangs())
             } else {
                 self.happen(event)
             };
             if let Err(why) = result {
-                let log: Vec<_> = self.log.into_iter().collect();
-                return Err(format!("{}\n{why}", log.join("\n")));
+                return Err(format!("{}\n{why}", self.log.lines()));
             }
             if self.threads.iter().any(|thread| !thread.steps.is_empty()) {
                 continue;
@@ -331,11 +303,11 @@ impl Cluster {
                 };
                 let decoded = Message::decode(&bytes).map_err(|why| why.to_string())?;
                 self.note(to, || format!("<- {}", legible(&decoded.1)));
-                self.input(to, input, &bytes)
+                self.input(to, input)
             }
             Event::Deadline(host) => {
                 self.hosts[host].deadline = None;
-                self.input(host, Input::Deadline, &[])
+                self.input(host, Input::Deadline)
             }
             Event::FaultAgain(thread, page) => {
                 if self.threads[thread].faulted == Some(page) {
@@ -351,46 +323,11 @@ impl Cluster {
     }
 
     /// A node handles one input and its immediate consequences.
-    fn input(&mut self, host: usize, input: Input<'_>, bytes: &[u8]) -> Check {
-        let decoded = Message::decode(bytes).ok();
-        let tail = match &decoded {
-            Some((_, Message::Diffs(diffs), bytes)) => Tail {
-                bytes,
-                diffs: Some(diffs),
-            },
-            Some((_, _, bytes)) => Tail { bytes, diffs: None },
-            None => Tail::default(),
-        };
-        let mut effects = Effects::default();
-        let now = self.now;
-        self.hosts[host].node.handle(now, input, &mut effects);
-        let mut executor = Executor {
-            cluster: self,
-            host,
-            tail,
-            follow: Vec::new(),
-        };
-        executor.execute_all(&mut effects)?;
-        for next in executor.follow {
-            self.input(host, next, &[])?;
-        }
-        let due = self.hosts[host].node.next_deadline();
-        if let Some(due) = due.filter(|due| self.hosts[host].deadline.is_none_or(|at| *due < at)) {
-            let at = due.max(Time(now.0 + 1));
-            self.hosts[host].deadline = Some(at);
-            self.schedule(at, Event::Deadline(host));
-        }
-        Ok(())
+    fn input(&mut self, host: usize, input: Input<'_>) -> Check {
+        small::input(self, host, input)
     }
 }
 
 fn place(byte: usize) -> (PageIndex, usize) {
     (PageIndex((byte / PAGE_SIZE) as u32), byte % PAGE_SIZE)
-}
-
-fn address_host(address: SocketAddr) -> u8 {
-    match address {
-        SocketAddr::V4(address) => address.ip().octets()[3] - 1,
-        SocketAddr::V6(_) => unreachable!("hosts here have short addresses"),
-    }
 }

@@ -45,8 +45,7 @@ pub(super) struct Memory {
     planted: Option<Planted>,
 }
 
-/// Something broke the driver's law or the memory's.
-pub(super) type Check<T = ()> = Result<T, String>;
+pub(super) use crate::small::Check;
 
 /// What came behind a datagram.
 #[derive(Clone, Copy, Default)]

@@ -1,25 +1,20 @@
 //! Hosts, programs and the network between them, in one queue of events.
 
-use super::executor::{Executor, forge, ignores_budget, receiver};
-use super::memory::{Check, Memory};
+use super::executor::{forge, ignores_budget};
+use super::memory::Memory;
 use super::{Private, PrivateMistake, Remote};
 use crate::dice::Dice;
 use crate::network::{Fate, Network, kind, legible};
 use crate::plan::{pace, weather};
-use pagemesh_core::{
-    At, Budgets, Config, EffectExecutor as _, Effects, Input, Node, Pace, Placement, Reply,
-    Request, Start, Time,
-};
+use crate::small::{self, Check, Log, Queue};
+use pagemesh_core::{At, Budgets, Input, Node, Pace, Placement, Reply, Request, Time};
 use pagemesh_wire::header::Header;
-use pagemesh_wire::peer::{
-    Access, Backing, Credentials, Forward, Got, Message, Policy, Refusal, SegmentSpec,
-};
+use pagemesh_wire::peer::{Access, Backing, Forward, Got, Message, Policy, Refusal, SegmentSpec};
 use pagemesh_wire::{
-    ByteLen, ClientId, ClusterId, Incarnation, MappingId, PAGE_SIZE, PageCount, PageIndex,
-    PublicKey, SegmentId, Ticket,
+    ByteLen, ClientId, ClusterId, MappingId, PAGE_SIZE, PageCount, PageIndex, PublicKey, SegmentId,
+    Ticket,
 };
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 /// One daemon with its program.
@@ -75,9 +70,7 @@ type Sent = Vec<(Got, Vec<u8>)>;
 
 /// All of it.
 pub(super) struct Cluster {
-    now: Time,
-    queue: BinaryHeap<Reverse<(Time, u64, Happening)>>,
-    sequence: u64,
+    queue: Queue<Happening>,
     pub(super) hosts: Vec<Host>,
     network: Network,
     dice: Dice,
@@ -85,7 +78,7 @@ pub(super) struct Cluster {
     cluster: ClusterId,
     pace: Pace,
     last: u64,
-    log: VecDeque<String>,
+    log: Log,
     pub(super) remote: Remote,
     /// Pages that hostile donors were sent, in order.
     kept: BTreeMap<(usize, At), Sent>,
@@ -93,9 +86,6 @@ pub(super) struct Cluster {
     /// Two copies may be lost at once.
     deaths: u32,
 }
-
-/// Steps that are remembered for reports.
-const LINES: usize = 4_000;
 
 /// Versions of a page that a hostile donor writes down.
 const KEPT: usize = 2;
@@ -106,27 +96,14 @@ const STORM: u64 = 2_000_000;
 /// Far longer than any run needs: something hangs.
 const PATIENCE: Time = Time(400_000_000_000);
 
-fn address(host: usize) -> SocketAddr {
-    SocketAddr::from(([10, 0, 0, host as u8 + 1], 7300))
-}
-
-pub(super) fn host_at(address: SocketAddr) -> usize {
-    match address {
-        SocketAddr::V4(address) => usize::from(address.ip().octets()[3] - 1),
-        SocketAddr::V6(_) => unreachable!("hosts here have short addresses"),
-    }
-}
-
 impl Cluster {
-    pub(super) fn new(options: Private) -> Self {
+    pub(super) fn new(options: Private, lines: usize) -> Self {
         let mut dice = Dice::stream(options.seed, "private");
         let weather = weather(&mut dice, options.profile);
         let hosts = dice.between(2, 5) as usize;
         let pace = pace(&mut dice);
         let mut cluster = Self {
-            now: Time(1_000),
-            queue: BinaryHeap::new(),
-            sequence: 0,
+            queue: Queue::new(),
             hosts: Vec::new(),
             network: Network::new(options.seed, weather, None),
             cluster: ClusterId(dice.number() | 1),
@@ -134,7 +111,7 @@ impl Cluster {
             dice,
             options,
             last: 0,
-            log: VecDeque::new(),
+            log: Log::new(lines),
             remote: Remote::default(),
             kept: BTreeMap::new(),
             arriving: None,
@@ -211,7 +188,7 @@ impl Cluster {
             client,
             request,
         };
-        self.input(host, input, &[])
+        small::input(self, host, input)
     }
 
     /// A host has left, or it cannot.
@@ -225,21 +202,8 @@ impl Cluster {
     }
 
     fn new_host(&mut self, host: usize) -> Host {
-        let config = Config {
-            name: format!("host{host}"),
-            address: address(host),
-            incarnation: Incarnation(self.dice.number() | 1),
-            key: PublicKey::NONE,
-            start: match host {
-                0 => Start::Found(self.cluster),
-                _ => Start::Join(address(0)),
-            },
-            pace: self.pace,
-            check_races: false,
-            quotas: pagemesh_core::Quotas::default(),
-            standby: false,
-            rejoin: false,
-        };
+        let incarnation = self.dice.number() | 1;
+        let config = small::config(host, self.cluster, incarnation, self.pace);
         let pages = self.dice.between(3, 40) as u32;
         let local = self.dice.between(1, u64::from(pages)) as u32;
         let backing = *self
@@ -270,16 +234,11 @@ impl Cluster {
     }
 
     fn schedule(&mut self, at: Time, event: Happening) {
-        self.sequence += 1;
-        self.queue.push(Reverse((at, self.sequence, event)));
+        self.queue.schedule(at, event);
     }
 
     pub(super) fn note(&mut self, host: usize, what: impl FnOnce() -> String) {
-        if self.log.len() == LINES {
-            self.log.pop_front();
-        }
-        let line = format!("{:>12} h{} {}", self.now.0, host + 1, what());
-        self.log.push_back(line);
+        self.log.note(self.queue.now(), host, what);
     }
 
     fn is_over(&self) -> bool {
@@ -288,22 +247,23 @@ impl Cluster {
         self.hosts.iter().all(idle)
     }
 
-    pub(super) fn run(mut self) -> Result<Remote, String> {
-        while let Some(Reverse((at, _, event))) = self.queue.pop() {
-            self.now = at;
-            let mut result = self.happen(event);
-            if at > PATIENCE {
-                result = Err("a program hangs".into());
+    /// Its log, and what happened or broke.
+    pub(super) fn run(mut self) -> (String, Result<Remote, String>) {
+        let result = self.run_all();
+        (self.log.lines(), result.map(|()| self.remote))
+    }
+
+    fn run_all(&mut self) -> Check {
+        while let Some(event) = self.queue.next() {
+            self.happen(event)?;
+            if self.queue.now() > PATIENCE {
+                return Err("a program hangs".into());
             }
-            if self.sequence > STORM {
-                result = Err("INV-progress: a storm".into());
-            }
-            if let Err(why) = result {
-                let log: Vec<_> = self.log.into_iter().collect();
-                return Err(format!("{}\n{why}", log.join("\n")));
+            if self.queue.scheduled() > STORM {
+                return Err("INV-progress: a storm".into());
             }
             if self.is_over() {
-                return Ok(self.remote);
+                return Ok(());
             }
         }
         Err("nothing will ever happen again".into())
@@ -325,13 +285,15 @@ impl Cluster {
             Happening::Arrival { source, bytes, .. } => self.arrive(host, source, bytes),
             // Another one was scheduled since.
             Happening::Deadline(_)
-                if self.hosts[host].deadline.is_some_and(|at| at != self.now) =>
+                if self.hosts[host]
+                    .deadline
+                    .is_some_and(|at| at != self.queue.now()) =>
             {
                 Ok(())
             }
             Happening::Deadline(_) => {
                 self.hosts[host].deadline = None;
-                self.input(host, Input::Deadline, &[])
+                small::input(self, host, Input::Deadline)
             }
             Happening::Run(_) => self.step(host),
             Happening::FaultAgain(_) => {
@@ -349,8 +311,8 @@ impl Cluster {
                 if self.hosts[host].gone {
                     self.note(host, || "is back, without memory".into());
                     self.hosts[host] = self.new_host(host);
-                    self.schedule(self.now, Happening::Deadline(host));
-                    let soon = Time(self.now.0 + 50_000_000);
+                    self.schedule(self.queue.now(), Happening::Deadline(host));
+                    let soon = Time(self.queue.now().0 + 50_000_000);
                     self.schedule(soon, Happening::Run(host));
                 }
                 Ok(())
@@ -393,42 +355,26 @@ impl Cluster {
             key: PublicKey::NONE,
             bytes: &bytes,
         };
-        self.input(host, input, &bytes[start..])
+        small::input(self, host, input)
     }
 
-    /// A node handles one input and its immediate consequences.
-    fn input(&mut self, host: usize, input: Input<'_>, payload: &[u8]) -> Check {
-        let mut effects = Effects::default();
-        let now = self.now;
-        self.hosts[host].node.handle(now, input, &mut effects);
-        let mut executor = Executor {
-            cluster: self,
-            host,
-            payload,
-            follow: Vec::new(),
-        };
-        executor.execute_all(&mut effects)?;
-        for next in executor.follow {
-            self.input(host, next, &[])?;
-        }
-        if let Some(at) = self.hosts[host].memory.twice() {
-            return Err(format!(
-                "INV-one-authority: {at:?} is in its frame and in the stash"
-            ));
-        }
-        self.budgets_hold(host)?;
-        let state = &mut self.hosts[host];
-        let due = state.node.next_deadline();
-        if let Some(due) = due.filter(|due| state.deadline.is_none_or(|at| *due < at)) {
+    pub(super) fn time(&self) -> Time {
+        self.queue.now()
+    }
+
+    /// The node wants to be called then.
+    pub(super) fn call_at(&mut self, host: usize, due: Time) {
+        let now = self.queue.now();
+        let deadline = &mut self.hosts[host].deadline;
+        if deadline.is_none_or(|at| due < at) {
             let at = due.max(Time(now.0 + 1));
-            state.deadline = Some(at);
+            *deadline = Some(at);
             self.schedule(at, Happening::Deadline(host));
         }
-        Ok(())
     }
 
     /// INV-budget. A page on its way from the stash to its frame is in both for a moment.
-    fn budgets_hold(&self, host: usize) -> Check {
+    pub(super) fn budgets_hold(&self, host: usize) -> Check {
         let host = &self.hosts[host];
         let Some(me) = host.node.id() else {
             return Ok(());
@@ -448,10 +394,10 @@ impl Cluster {
         Ok(())
     }
 
-    pub(super) fn send(
+    pub(super) fn transmit(
         &mut self,
         host: usize,
-        (address, header): (SocketAddr, Header),
+        (to, header): (usize, Header),
         message: &Message,
         behind: &[u8],
     ) {
@@ -459,14 +405,13 @@ impl Cluster {
         message.encode(header, &mut bytes);
         bytes.extend_from_slice(behind);
         self.remote.datagrams += 1;
-        let to = receiver(address);
         self.note(host, || format!("-> h{} {}", to + 1, legible(message)));
-        let source = self::address(host);
-        let fate = self.network.fate(self.now, host, to, kind(message));
+        let source = small::address(host);
+        let fate = self.network.fate(self.queue.now(), host, to, kind(message));
         if let Fate::Arrives(first, second) = fate {
             for delay in [Some(first), second].into_iter().flatten() {
                 let bytes = bytes.clone();
-                let at = Time(self.now.0 + delay.max(1));
+                let at = Time(self.queue.now().0 + delay.max(1));
                 self.schedule(at, Happening::Arrival { to, source, bytes });
             }
         }
@@ -512,7 +457,7 @@ impl Cluster {
         let program = &mut self.hosts[host].program;
         if program.faulted && program.next.is_some_and(|(next, _)| next == page) {
             program.faulted = false;
-            let at = Time(self.now.0 + 1 + self.dice.below(3_000));
+            let at = Time(self.queue.now().0 + 1 + self.dice.below(3_000));
             self.schedule(at, Happening::Run(host));
         }
     }
@@ -541,7 +486,7 @@ impl Cluster {
         if ticket != program.ticket {
             return Err(format!("{ticket:?} is answered, and was not asked"));
         }
-        let again = Time(self.now.0 + 20_000_000);
+        let again = Time(self.queue.now().0 + 20_000_000);
         match reply {
             Reply::Segment(info) => program.segment = Some(info.id),
             // It has not joined yet.
@@ -572,22 +517,15 @@ impl Cluster {
             create: Some(spec),
             exclusive: false,
             write: true,
-            credentials: Credentials {
-                uid: 0,
-                gid: 0,
-                groups: vec![],
-            },
+            credentials: small::root(),
         };
         let client = ClientId(host as u32 + 1);
-        self.input(
-            host,
-            Input::Request {
-                ticket,
-                client,
-                request,
-            },
-            &[],
-        )
+        let input = Input::Request {
+            ticket,
+            client,
+            request,
+        };
+        small::input(self, host, input)
     }
 
     fn begin(&mut self, host: usize, segment: SegmentId) -> Check {
@@ -602,17 +540,14 @@ impl Cluster {
                 .pick(&[Placement::Epoch, Placement::Random, Placement::NChance]),
             ..Budgets::default()
         };
-        self.input(host, Input::Budgets(budgets), &[])?;
+        small::input(self, host, Input::Budgets(budgets))?;
         let client = ClientId(host as u32 + 1);
-        self.input(
-            host,
-            Input::Mapped {
-                mapping,
-                segment,
-                client,
-            },
-            &[],
-        )
+        let input = Input::Mapped {
+            mapping,
+            segment,
+            client,
+        };
+        small::input(self, host, input)
     }
 
     /// A program takes its next step.
@@ -672,7 +607,7 @@ impl Cluster {
         } else {
             4_000
         };
-        let at = Time(self.now.0 + 1 + self.dice.below(think));
+        let at = Time(self.queue.now().0 + 1 + self.dice.below(think));
         self.schedule(at, Happening::Run(host));
     }
 
@@ -705,7 +640,7 @@ impl Cluster {
         program.faulted = true;
         let (mapping, (page, access)) = (program.mapping, program.next.expect("it has a page"));
         if self.dice.chance(100) {
-            let at = Time(self.now.0 + self.dice.between(100, 100_000));
+            let at = Time(self.queue.now().0 + self.dice.between(100, 100_000));
             self.schedule(at, Happening::FaultAgain(host));
         }
         let input = Input::Fault {
@@ -713,6 +648,6 @@ impl Cluster {
             page,
             access,
         };
-        self.input(host, input, &[])
+        small::input(self, host, input)
     }
 }

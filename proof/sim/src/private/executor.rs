@@ -1,163 +1,127 @@
 //! What a daemon does: it carries out what its node decided.
 
 use super::PrivateMistake;
-use super::cluster::{Cluster, host_at};
-use super::memory::{Check, Memory, bytes_of, value_of};
-use pagemesh_core::{
-    At, DiffWork, Effect, EffectExecutor, Event, Input, Mappings, Next, PageRange, Reclaimed,
-    Reply, Rights, Source,
-};
+use super::cluster::Cluster;
+use super::memory::{Memory, bytes_of, value_of};
+use crate::small::{Check, Driver, Turn};
+use pagemesh_core::{At, Effect, Event, Mappings, Node, PageRange, Reply, Rights, Source, Time};
 use pagemesh_wire::header::Header;
-use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{Got, Message, Refusal};
-use pagemesh_wire::{ClientId, MappingId, SegmentId, SyncKey, Ticket};
-use std::net::SocketAddr;
+use pagemesh_wire::{MappingId, PAGE_SIZE, SegmentId, Ticket};
 
-/// Carries out the effects of one input of a host.
-pub(super) struct Executor<'a> {
-    pub(super) cluster: &'a mut Cluster,
-    pub(super) host: usize,
-    /// The page behind the present datagram.
-    pub(super) payload: &'a [u8],
-    /// Inputs that effects gave rise to.
-    pub(super) follow: Vec<Input<'static>>,
-}
+impl Cluster {
+    fn memory(&mut self, host: usize) -> &mut Memory {
+        &mut self.hosts[host].memory
+    }
 
-impl Executor<'_> {
-    fn memory(&mut self) -> &mut Memory {
-        &mut self.cluster.hosts[self.host].memory
+    fn stashed(&mut self, host: usize, at: At) -> Check<&[u8]> {
+        let bytes = self.memory(host).stash.get(&at).map(|bytes| &bytes[..]);
+        bytes.ok_or_else(|| format!("{at:?} is not in the stash"))
     }
 }
 
-impl EffectExecutor for Executor<'_> {
-    type Error = String;
+impl Driver for Cluster {
+    fn now(&self) -> Time {
+        self.time()
+    }
+
+    fn node(&mut self, host: usize) -> Option<&mut Node> {
+        Some(&mut self.hosts[host].node)
+    }
 
     fn send(
         &mut self,
-        address: SocketAddr,
-        header: Header,
+        turn: Turn<'_>,
+        to: (usize, Header),
         mut message: Box<Message>,
         page: Option<(At, Source)>,
     ) -> Check {
-        let mut behind = Vec::new();
-        if let Some((at, source)) = page {
-            let stash = &self.memory().stash;
-            let bytes = stash.get(&at).filter(|_| source == Source::Stash);
-            behind = bytes
-                .ok_or_else(|| format!("{at:?} is not in the stash"))?
-                .to_vec();
-        }
+        let host = turn.host;
+        let mut behind = match page {
+            Some((at, Source::Stash)) => self.stashed(host, at)?.to_vec(),
+            Some((at, source)) => return Err(format!("{at:?} is sent from {source:?}")),
+            None => Vec::new(),
+        };
         match &mut *message {
-            Message::Put(put) => put.seal = self.memory().seal(put.lent, &mut behind),
-            Message::Got(got) => self.cluster.tamper(self.host, got, &mut behind),
-            Message::Forward(on) => self.cluster.tamper_on(self.host, on, &mut behind)?,
+            Message::Put(put) => put.seal = self.memory(host).seal(put.lent, &mut behind),
+            Message::Got(got) => self.tamper(host, got, &mut behind),
+            Message::Forward(on) => self.tamper_on(host, on, &mut behind)?,
             _ => {}
         }
-        self.cluster
-            .send(self.host, (address, header), &message, &behind);
+        self.transmit(host, to, &message, &behind);
         Ok(())
     }
 
-    /// Strangers, of whom there are none here, get them.
-    fn send_notice(&mut self, _: SocketAddr, _: Notice) -> Check {
-        Ok(())
-    }
-
-    fn fill(&mut self, pages: PageRange, source: Source) -> Check {
-        let payload = value_of(self.payload);
+    fn fill(&mut self, turn: Turn<'_>, pages: PageRange, source: Source) -> Check {
+        let host = turn.host;
         for at in pages.iter() {
             let value = match source {
                 Source::Zero => 0,
                 Source::Disk => {
-                    self.cluster.remote.read += 1;
-                    self.memory().read_disk(at)?
+                    self.remote.read += 1;
+                    self.memory(host).read_disk(at)?
                 }
-                Source::Stash => {
-                    let bytes = self.memory().stash.get(&at);
-                    value_of(&bytes.ok_or_else(|| format!("{at:?} is not in the stash"))?[..])
-                }
-                Source::Payload if self.payload.len() == pagemesh_wire::PAGE_SIZE => payload,
+                Source::Stash => value_of(self.stashed(host, at)?),
+                Source::Payload if turn.behind.len() == PAGE_SIZE => value_of(turn.behind),
                 other => return Err(format!("{at:?} is filled from {other:?}")),
             };
-            self.memory().fill(at, value)?;
+            self.memory(host).fill(at, value)?;
         }
         Ok(())
     }
 
-    fn map(&mut self, _: Mappings, pages: PageRange, rights: Rights) -> Check {
+    fn map(&mut self, host: usize, _: Mappings, pages: PageRange, rights: Rights) -> Check {
         for at in pages.iter() {
-            self.memory().map(at, rights)?;
-            self.cluster.woken(self.host, at.1);
+            self.memory(host).map(at, rights)?;
+            self.woken(host, at.1);
         }
         Ok(())
     }
 
-    fn protect(&mut self, _: Mappings, _: PageRange) -> Check {
-        Ok(())
+    fn evict(&mut self, host: usize, pages: PageRange, keep: bool) -> Check {
+        let memory = self.memory(host);
+        pages.iter().try_for_each(|at| memory.evict(at, keep))
     }
 
-    fn evict(&mut self, pages: PageRange, keep: bool) -> Check {
-        for at in pages.iter() {
-            self.memory().evict(at, keep)?;
-        }
-        Ok(())
-    }
-
-    fn drop_stash(&mut self, at: At) -> Check {
-        let dropped = self.memory().stash.remove(&at);
+    fn drop_stash(&mut self, host: usize, at: At) -> Check {
+        let dropped = self.memory(host).stash.remove(&at);
         dropped
             .map(drop)
             .ok_or_else(|| format!("{at:?} is not in the stash"))
     }
 
-    fn fail(&mut self, _: MappingId, at: At, why: Refusal) -> Check {
-        self.cluster.failed(self.host, at, &why)
+    fn fail(&mut self, host: usize, _: MappingId, at: At, why: Refusal) -> Check {
+        self.failed(host, at, &why)
     }
 
-    fn has_run(&mut self, _: At) -> Check<bool> {
-        Ok(true)
-    }
-
-    fn forget(&mut self, segment: SegmentId) -> Check {
-        self.memory().forget(segment);
+    fn forget(&mut self, host: usize, segment: SegmentId) -> Check {
+        self.memory(host).forget(segment);
         Ok(())
     }
 
-    fn lend_lock(&mut self, _: SyncKey, _: ClientId, _: bool) -> Check {
-        Err("no lock is used here".into())
+    fn reply(&mut self, host: usize, ticket: Ticket, reply: Reply) -> Check {
+        self.replied(host, ticket, reply)
     }
 
-    fn reclaim_lock(&mut self, _: SyncKey) -> Check<Reclaimed> {
-        Err("no lock is used here".into())
-    }
-
-    fn reply(&mut self, ticket: Ticket, reply: Reply) -> Check {
-        self.cluster.replied(self.host, ticket, reply)
-    }
-
-    fn diff_work(&mut self, work: DiffWork) -> Check {
-        Err(format!("no segment here has diffs: {work:?}"))
-    }
-
-    fn stow(&mut self, at: At) -> Check {
-        let bytes = self.payload.first_chunk().copied();
+    fn stow(&mut self, turn: Turn<'_>, at: At) -> Check {
+        let bytes = turn.behind.first_chunk().copied();
         let bytes = bytes.ok_or("a page is to be kept, and none came")?;
-        self.memory().stash.insert(at, Box::new(bytes));
-        self.cluster.record(self.host, at, &bytes);
+        self.memory(turn.host).stash.insert(at, Box::new(bytes));
+        self.record(turn.host, at, &bytes);
         Ok(())
     }
 
-    fn store(&mut self, pages: PageRange) -> Check<bool> {
+    fn store(&mut self, host: usize, pages: PageRange) -> Check<bool> {
         let mut done = true;
         for at in pages.iter() {
-            done &= self.memory().store_on_disk(at)?;
+            done &= self.memory(host).store_on_disk(at)?;
         }
-        self.cluster.remote.written += u64::from(done) * u64::from(pages.count);
+        self.remote.written += u64::from(done) * u64::from(pages.count);
         Ok(done)
     }
 
-    fn emit(&mut self, event: Event) -> Check {
-        let remote = &mut self.cluster.remote;
+    fn emit(&mut self, _: usize, event: Event) -> Check {
+        let remote = &mut self.remote;
         match event {
             Event::PageLent { .. } => remote.lent += 1,
             Event::BytesArrived { .. } => remote.fetched += 1,
@@ -171,17 +135,21 @@ impl EffectExecutor for Executor<'_> {
         Ok(())
     }
 
-    fn follow(&mut self, input: Input<'static>) {
-        self.follow.push(input);
+    fn about_to(&mut self, host: usize, effect: &Effect) {
+        self.note(host, || format!("{effect:?}"));
     }
 
-    fn before(&mut self, _: usize, rest: &[Effect]) -> Next {
-        if let [effect, ..] = rest
-            && !matches!(effect, Effect::Emit(_) | Effect::Send { .. })
-        {
-            self.cluster.note(self.host, || format!("{effect:?}"));
+    fn handled(&mut self, host: usize) -> Check {
+        if let Some(at) = self.hosts[host].memory.twice() {
+            return Err(format!(
+                "INV-one-authority: {at:?} is in its frame and in the stash"
+            ));
         }
-        Next::Execute
+        self.budgets_hold(host)
+    }
+
+    fn arm(&mut self, host: usize, due: Time) {
+        self.call_at(host, due);
     }
 }
 
@@ -204,11 +172,6 @@ pub(super) fn forge(got: &mut Got, bytes: &mut Vec<u8>, kind: u64, older: Option
         }
         _ => got.seal.0[0] ^= 1,
     }
-}
-
-/// The host that a datagram goes to.
-pub(super) fn receiver(address: SocketAddr) -> usize {
-    host_at(address)
 }
 
 /// Whether the run plants the mistake of ignoring what is lent.

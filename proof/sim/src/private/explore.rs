@@ -2,21 +2,21 @@
 //! memory, on the real code: datagrams overtake each other, get lost and come twice, donors vanish,
 //! the disk is full, timers fire early and late.
 
-use super::executor::receiver;
-use super::memory::{Check, bytes_of, value_of};
+use super::memory::{bytes_of, value_of};
 use crate::explore::timeless::Timeless;
+use crate::small::search::{self, every_state};
+use crate::small::{self, Check, Driver, Turn, address};
 use pagemesh_core::{
-    At, Budgets, Config, DiffWork, EffectExecutor, Effects, Event, Input, Mappings, Node, Pace,
-    PageRange, Placement, Reclaimed, Reply, Request, Rights, Source, Start, Time,
+    At, Budgets, Input, Mappings, Node, Pace, PageRange, Placement, Reply, Request, Rights, Source,
+    Time,
 };
 use pagemesh_wire::header::Header;
-use pagemesh_wire::notice::Notice;
-use pagemesh_wire::peer::{Access, Backing, Credentials, Message, Policy, Refusal, SegmentSpec};
+use pagemesh_wire::peer::{Access, Backing, Message, Policy, Refusal, SegmentSpec};
 use pagemesh_wire::{
-    ByteLen, ClientId, ClusterId, Incarnation, MappingId, PAGE_SIZE, PageCount, PageIndex,
-    PublicKey, SegmentId, SyncKey, Ticket,
+    ByteLen, ClientId, ClusterId, MappingId, PAGE_SIZE, PageCount, PageIndex, PublicKey, SegmentId,
+    Ticket,
 };
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::hash::Hash as _;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -60,29 +60,12 @@ struct World {
 
 const MAPPING: MappingId = MappingId(1);
 
-fn address(host: usize) -> SocketAddr {
-    SocketAddr::from(([10, 0, 0, host as u8 + 1], 7300))
-}
-
-/// Carries out the effects of one input.
-struct Executor<'a> {
-    world: &'a mut World,
-    host: usize,
-    payload: Option<u64>,
-    follow: Vec<Input<'static>>,
-}
-
-impl Executor<'_> {
-    fn keep(&mut self) -> &mut Keep {
-        &mut self.world.keeps[self.host]
-    }
-
-    fn value(&mut self, at: At, source: Source) -> Check<u64> {
-        let payload = self.payload;
-        let keep = self.keep();
+impl World {
+    fn value(&self, turn: Turn<'_>, at: At, source: Source) -> Check<u64> {
+        let keep = &self.keeps[turn.host];
         let value = match source {
             Source::Zero => Some(0),
-            Source::Payload => payload,
+            Source::Payload => (!turn.behind.is_empty()).then(|| value_of(turn.behind)),
             Source::Stash => keep.stash.get(&at).copied(),
             Source::Disk => keep.disk.get(&at).copied(),
             Source::Frame | Source::Twin | Source::Prefix(_) | Source::Kept(_) => None,
@@ -91,133 +74,112 @@ impl Executor<'_> {
     }
 }
 
-impl EffectExecutor for Executor<'_> {
-    type Error = String;
+impl Driver for World {
+    fn now(&self) -> Time {
+        self.now
+    }
+
+    fn node(&mut self, host: usize) -> Option<&mut Node> {
+        self.nodes[host].as_mut()
+    }
 
     fn send(
         &mut self,
-        address: SocketAddr,
-        header: Header,
+        turn: Turn<'_>,
+        (to, header): (usize, Header),
         message: Box<Message>,
         page: Option<(At, Source)>,
     ) -> Check {
         let mut bytes = Vec::new();
         message.encode(header, &mut bytes);
         if let Some((at, source)) = page {
-            let value = self.value(at, source)?;
+            let value = self.value(turn, at, source)?;
             bytes.extend_from_slice(&bytes_of(value)[..]);
         }
-        let (to, from) = (receiver(address), self::address(self.host));
-        if self.world.nodes[to].is_some() {
-            self.world.flying.push((to, from, bytes));
+        if self.nodes[to].is_some() {
+            self.flying.push((to, address(turn.host), bytes));
         }
         Ok(())
     }
 
-    fn send_notice(&mut self, _: SocketAddr, _: Notice) -> Check {
-        Ok(())
-    }
-
-    fn fill(&mut self, pages: PageRange, source: Source) -> Check {
+    fn fill(&mut self, turn: Turn<'_>, pages: PageRange, source: Source) -> Check {
         for at in pages.iter() {
-            let value = self.value(at, source)?;
-            self.keep().frames.insert(at, (value, Rights::None));
+            let value = self.value(turn, at, source)?;
+            let frames = &mut self.keeps[turn.host].frames;
+            frames.insert(at, (value, Rights::None));
         }
         Ok(())
     }
 
-    fn map(&mut self, _: Mappings, pages: PageRange, rights: Rights) -> Check {
+    fn map(&mut self, host: usize, _: Mappings, pages: PageRange, rights: Rights) -> Check {
         for at in pages.iter() {
-            let frame = self.keep().frames.get_mut(&at);
+            let frame = self.keeps[host].frames.get_mut(&at);
             let frame = frame.ok_or_else(|| format!("INV-fill-before-map: {at:?}"))?;
             frame.1 = frame.1.max(rights);
-            let front = self.world.script.first();
+            let front = self.script.first();
             if front.is_some_and(|(page, _)| PageIndex(*page) == at.1) {
-                self.world.faulted = false;
+                self.faulted = false;
             }
         }
         Ok(())
     }
 
-    fn protect(&mut self, _: Mappings, _: PageRange) -> Check {
-        Ok(())
-    }
-
-    fn evict(&mut self, pages: PageRange, keep: bool) -> Check {
+    fn evict(&mut self, host: usize, pages: PageRange, keep: bool) -> Check {
         for at in pages.iter() {
-            let frame = self.keep().frames.remove(&at);
+            let frame = self.keeps[host].frames.remove(&at);
             let (value, _) = frame.ok_or_else(|| format!("{at:?} has no frame"))?;
             if keep {
-                self.keep().stash.insert(at, value);
+                self.keeps[host].stash.insert(at, value);
             }
         }
         Ok(())
     }
 
-    fn drop_stash(&mut self, at: At) -> Check {
-        let dropped = self.keep().stash.remove(&at);
+    fn drop_stash(&mut self, host: usize, at: At) -> Check {
+        let dropped = self.keeps[host].stash.remove(&at);
         dropped
             .map(drop)
             .ok_or_else(|| format!("{at:?} is not in the stash"))
     }
 
-    fn fail(&mut self, _: MappingId, at: At, why: Refusal) -> Check {
+    fn fail(&mut self, _: usize, _: MappingId, at: At, why: Refusal) -> Check {
         Err(format!("INV-private-kept: {at:?} cannot be had: {why}"))
     }
 
-    fn has_run(&mut self, _: At) -> Check<bool> {
-        Ok(true)
-    }
-
-    fn forget(&mut self, segment: SegmentId) -> Check {
-        self.keep().stash.retain(|at, _| at.0 != segment);
+    fn forget(&mut self, host: usize, segment: SegmentId) -> Check {
+        self.keeps[host].stash.retain(|at, _| at.0 != segment);
         Ok(())
     }
 
-    fn lend_lock(&mut self, _: SyncKey, _: ClientId, _: bool) -> Check {
-        Err("no lock is used here".into())
-    }
-
-    fn reclaim_lock(&mut self, _: SyncKey) -> Check<Reclaimed> {
-        Err("no lock is used here".into())
-    }
-
-    fn reply(&mut self, _: Ticket, reply: Reply) -> Check {
+    fn reply(&mut self, _: usize, _: Ticket, reply: Reply) -> Check {
         match reply {
-            Reply::Segment(info) => self.world.segment = Some(info.id),
+            Reply::Segment(info) => self.segment = Some(info.id),
             other => return Err(format!("the segment is not opened: {other:?}")),
         }
         Ok(())
     }
 
-    fn diff_work(&mut self, work: DiffWork) -> Check {
-        Err(format!("no segment here has diffs: {work:?}"))
-    }
-
-    fn stow(&mut self, at: At) -> Check {
-        let value = self.payload.ok_or("a page is to be kept, and none came")?;
-        self.keep().stash.insert(at, value);
+    fn stow(&mut self, turn: Turn<'_>, at: At) -> Check {
+        let value = self.value(turn, at, Source::Payload)?;
+        self.keeps[turn.host].stash.insert(at, value);
         Ok(())
     }
 
-    fn store(&mut self, pages: PageRange) -> Check<bool> {
-        if self.world.left.full > 0 {
-            self.world.left.full -= 1;
+    fn store(&mut self, host: usize, pages: PageRange) -> Check<bool> {
+        if self.left.full > 0 {
+            self.left.full -= 1;
             return Ok(false);
         }
         for at in pages.iter() {
-            let value = self.value(at, Source::Stash)?;
-            self.keep().disk.insert(at, value);
+            let value = self.keeps[host].stash.get(&at).copied();
+            let value = value.ok_or_else(|| format!("{at:?} is not in the stash"))?;
+            self.keeps[host].disk.insert(at, value);
         }
         Ok(true)
     }
 
-    fn emit(&mut self, _: Event) -> Check {
-        Ok(())
-    }
-
-    fn follow(&mut self, input: Input<'static>) {
-        self.follow.push(input);
+    fn handled(&mut self, _: usize) -> Check {
+        self.holds()
     }
 }
 
@@ -233,23 +195,7 @@ impl World {
             ahead: 0,
             ..Pace::default()
         };
-        let node = |host: usize| {
-            Node::new(Config {
-                name: format!("host{host}"),
-                address: address(host),
-                incarnation: Incarnation(host as u64 + 1),
-                key: PublicKey::NONE,
-                start: match host {
-                    0 => Start::Found(ClusterId(1)),
-                    _ => Start::Join(address(0)),
-                },
-                pace,
-                check_races: false,
-                quotas: pagemesh_core::Quotas::default(),
-                standby: false,
-                rejoin: false,
-            })
-        };
+        let node = |host| Node::new(small::config(host, ClusterId(1), host as u64 + 1, pace));
         let none = Misfortune {
             lost: 0,
             twice: 0,
@@ -270,7 +216,7 @@ impl World {
             left: none,
         };
         for host in 0..3 {
-            world.input(host, Input::Deadline, None)?;
+            small::input(&mut world, host, Input::Deadline)?;
             world.calm()?;
         }
         let budgets = Budgets {
@@ -279,7 +225,7 @@ impl World {
             ..Budgets::default()
         };
         for host in 0..3 {
-            world.input(host, Input::Budgets(budgets), None)?;
+            small::input(&mut world, host, Input::Budgets(budgets))?;
         }
         world.open(backing)?;
         world.left = left;
@@ -299,11 +245,7 @@ impl World {
             create: Some(create),
             exclusive: true,
             write: true,
-            credentials: Credentials {
-                uid: 0,
-                gid: 0,
-                groups: vec![],
-            },
+            credentials: small::root(),
         };
         let ticket = Ticket(1);
         let input = Input::Request {
@@ -311,7 +253,7 @@ impl World {
             client,
             request,
         };
-        self.input(0, input, None)?;
+        small::input(self, 0, input)?;
         self.calm()?;
         let segment = self.segment.ok_or("the segment is not opened")?;
         let mapping = MAPPING;
@@ -320,7 +262,7 @@ impl World {
             segment,
             client,
         };
-        self.input(0, input, None)
+        small::input(self, 0, input)
     }
 
     /// Delivers everything in order.
@@ -329,26 +271,6 @@ impl World {
             self.deliver(0, false)?;
         }
         Ok(())
-    }
-
-    fn input(&mut self, host: usize, input: Input<'_>, payload: Option<u64>) -> Check {
-        let mut effects = Effects::default();
-        let now = self.now;
-        let Some(node) = &mut self.nodes[host] else {
-            return Ok(());
-        };
-        node.handle(now, input, &mut effects);
-        let mut executor = Executor {
-            world: self,
-            host,
-            payload,
-            follow: Vec::new(),
-        };
-        executor.execute_all(&mut effects)?;
-        for next in executor.follow {
-            self.input(host, next, None)?;
-        }
-        self.holds()
     }
 
     /// The invariants of a state.
@@ -371,14 +293,12 @@ impl World {
         } else {
             self.flying.remove(index)
         };
-        let (_, _, behind) = Message::decode(&bytes).map_err(|why| why.to_string())?;
-        let payload = (!behind.is_empty()).then(|| value_of(behind));
         let input = Input::Datagram {
             source,
             key: PublicKey::NONE,
             bytes: &bytes,
         };
-        self.input(to, input, payload)
+        small::input(self, to, input)
     }
 
     /// The program takes its next step.
@@ -399,7 +319,7 @@ impl World {
                 page,
                 access,
             };
-            return self.input(0, input, None);
+            return small::input(self, 0, input);
         };
         self.script.remove(0);
         if access == Access::Write {
@@ -428,9 +348,11 @@ impl World {
             return None;
         }
         self.now = due.max(self.now);
-        Some(self.input(host, Input::Deadline, None))
+        Some(small::input(self, host, Input::Deadline))
     }
+}
 
+impl search::State for World {
     fn digest(&self) -> u128 {
         let mut hasher = Timeless::at(self.now);
         self.nodes.hash(&mut hasher);
@@ -442,7 +364,11 @@ impl World {
         hasher.digest()
     }
 
-    /// All states that may come next, each with what happened.
+    /// The death of a donor is never noticed here: after it the program may wait.
+    fn is_over(&self) -> bool {
+        self.script.is_empty() || self.nodes.iter().any(Option::is_none)
+    }
+
     fn next(&self) -> Vec<(String, Result<Self, String>)> {
         let mut all = Vec::new();
         let mut add = |what: String, act: &dyn Fn(&mut Self) -> Check| {
@@ -489,6 +415,10 @@ impl World {
                 all.push(("time".into(), result.map(|()| next)));
             }
         }
+        if all.is_empty() && !self.script.is_empty() {
+            let why = "INV-progress: the program waits for ever";
+            all.push(("nothing".into(), Err(why.into())));
+        }
         all
     }
 }
@@ -498,26 +428,10 @@ pub(super) fn explore(
     backing: Backing,
     script: &[(u32, Access)],
     left: Misfortune,
-) -> Result<usize, String> {
-    let first = World::new(backing, script, left)?;
-    let mut seen = HashSet::from([first.digest()]);
-    let mut open = vec![(first, Vec::<String>::new())];
-    while let Some((world, path)) = open.pop() {
-        let mut ended = true;
-        for (what, next) in world.next() {
-            ended = false;
-            let mut path = path.clone();
-            path.push(what);
-            let next = next.map_err(|why| format!("{why}\nafter {path:?}"))?;
-            if seen.insert(next.digest()) {
-                open.push((next, path));
-            }
-        }
-        if ended && !world.script.is_empty() {
-            return Err(format!(
-                "INV-progress: the program waits for ever, after {path:?}"
-            ));
-        }
-    }
-    Ok(seen.len())
+) -> Check<usize> {
+    let visited = every_state(World::new(backing, script, left)?, LIMIT)?;
+    Ok(visited.states)
 }
+
+/// More than any exploration has.
+const LIMIT: usize = 1_000_000;

@@ -1,14 +1,12 @@
 //! The memory and the disk of one host, as a driver keeps them.
 
 use super::PrivateMistake;
+use crate::small::Check;
 use pagemesh_core::{At, Rights};
 use pagemesh_seal::{PageSealer, SystemDice};
 use pagemesh_wire::peer::{LentPage, PageSeal};
 use pagemesh_wire::{NodeId, PAGE_SIZE, Version};
 use std::collections::BTreeMap;
-
-/// Something broke the driver's law or an invariant.
-pub(super) type Check<T = ()> = Result<T, String>;
 
 /// A page: its value in front, or sealed.
 pub(super) type Bytes = Box<[u8; PAGE_SIZE]>;

@@ -81,5 +81,14 @@ pub struct Remote {
 /// # Errors
 /// The fault, after the last steps of the run.
 pub fn private(options: Private) -> Result<Remote, String> {
-    cluster::Cluster::new(options).run()
+    let (log, result) = cluster::Cluster::new(options, LINES).run();
+    result.map_err(|why| format!("{log}\n{why}"))
 }
+
+/// Runs one seed. Returns its whole log, and what happened or broke.
+pub fn private_told(options: Private) -> (String, Result<Remote, String>) {
+    cluster::Cluster::new(options, usize::MAX).run()
+}
+
+/// Lines of the log that a failure shows.
+const LINES: usize = 4_000;

@@ -5,24 +5,18 @@ use super::{ViewsRun, ViewsSeen};
 use crate::dice::Dice;
 use crate::network::{Network, legible};
 use crate::plan::{Profile, pace, weather};
+use crate::small::{self, Check, Log, Queue};
 use core::net::SocketAddr;
-use pagemesh_core::{
-    Config, EffectExecutor, Effects, Input, Node, Quotas, Reply, Request, Rights, Start, Time,
-};
-use pagemesh_wire::local::View;
-use pagemesh_wire::peer::{Access, Credentials, Message, Policy, Refusal, SegmentSpec};
+use pagemesh_core::{Input, Node, Reply, Request, Rights, Time};
+use pagemesh_wire::local::{Advice, View};
+use pagemesh_wire::peer::{Access, Message, Policy, Refusal, SegmentSpec};
 use pagemesh_wire::{
-    ByteLen, ClientId, ClusterId, Incarnation, MappingId, PAGE_SIZE, PageCount, PageIndex,
-    PublicKey, SegmentId, Ticket,
+    ByteLen, ClientId, ClusterId, MappingId, PAGE_SIZE, PageCount, PageIndex, PublicKey, SegmentId,
+    Ticket,
 };
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::BTreeMap;
 
 mod executor;
-
-use executor::Executor;
-
-type Check<T = ()> = Result<T, String>;
 
 const CLIENT: ClientId = ClientId(1);
 
@@ -88,6 +82,8 @@ struct Host {
     node: Node,
     memory: Memory,
     segment: Option<SegmentId>,
+    /// Its program takes zeros for lost pages.
+    renews: bool,
     gone: bool,
     left: bool,
     deadline: Option<Time>,
@@ -100,9 +96,7 @@ struct Host {
 
 /// All of it.
 pub(super) struct Cluster {
-    now: Time,
-    queue: BinaryHeap<Reverse<(Time, u64, Event)>>,
-    sequence: u64,
+    queue: Queue<Event>,
     hosts: Vec<Host>,
     network: Network,
     dice: Dice,
@@ -114,32 +108,19 @@ pub(super) struct Cluster {
     /// The greatest value ever stored.
     value: u64,
     tickets: u64,
-    log: VecDeque<String>,
+    log: Log,
     seen: ViewsSeen,
 }
 
-fn address(host: usize) -> SocketAddr {
-    SocketAddr::from(([10, 0, 0, host as u8 + 1], 7300))
-}
-
-fn host_of(address: SocketAddr) -> usize {
-    match address {
-        SocketAddr::V4(address) => usize::from(address.ip().octets()[3]) - 1,
-        SocketAddr::V6(_) => unreachable!("hosts here have short addresses"),
-    }
-}
-
 impl Cluster {
-    pub(super) fn new(options: ViewsRun) -> Self {
+    pub(super) fn new(options: ViewsRun, lines: usize) -> Self {
         let mut dice = Dice::stream(options.seed, "views");
         let hosts = dice.between(2, 4) as usize;
         let pace = pace(&mut dice);
         let weather = weather(&mut dice, options.profile);
         let cluster_id = ClusterId(dice.number() | 1);
         let mut cluster = Self {
-            now: Time(1_000),
-            queue: BinaryHeap::new(),
-            sequence: 0,
+            queue: Queue::new(),
             hosts: Vec::new(),
             network: Network::new(options.seed, weather, None),
             dice,
@@ -148,26 +129,12 @@ impl Cluster {
             published: BTreeMap::new(),
             value: 0,
             tickets: 0,
-            log: VecDeque::new(),
+            log: Log::new(lines),
             seen: ViewsSeen::default(),
         };
         for host in 0..hosts {
-            let start = match host {
-                0 => Start::Found(cluster_id),
-                _ => Start::Join(address(0)),
-            };
-            let node = Node::new(Config {
-                name: format!("host{host}"),
-                address: address(host),
-                incarnation: Incarnation(cluster.dice.number() | 1),
-                key: PublicKey::NONE,
-                start,
-                pace,
-                check_races: false,
-                quotas: Quotas::default(),
-                standby: false,
-                rejoin: false,
-            });
+            let incarnation = cluster.dice.number() | 1;
+            let node = Node::new(small::config(host, cluster_id, incarnation, pace));
             let memory = Memory {
                 mistake: options.planted,
                 ..Memory::default()
@@ -176,6 +143,7 @@ impl Cluster {
                 node,
                 memory,
                 segment: None,
+                renews: (options.seed + host as u64).is_multiple_of(2),
                 gone: false,
                 left: false,
                 deadline: None,
@@ -199,37 +167,27 @@ impl Cluster {
     }
 
     fn schedule(&mut self, at: u64, event: Event) {
-        self.sequence += 1;
-        self.queue.push(Reverse((Time(at), self.sequence, event)));
+        self.queue.schedule(Time(at), event);
     }
 
     fn run_soon(&mut self, host: usize) {
         let wait = self.dice.between(1_000, 3_000_000);
-        self.schedule(self.now.0 + wait, Event::Run(host));
+        self.schedule(self.queue.now().0 + wait, Event::Run(host));
     }
 
     fn note(&mut self, host: usize, what: impl FnOnce() -> String) {
-        if self.log.len() == 400 {
-            self.log.pop_front();
-        }
-        let line = format!("{:>12} h{} {}", self.now.0, host + 1, what());
-        self.log.push_back(line);
+        self.log.note(self.queue.now(), host, what);
     }
 
-    pub(super) fn run(mut self) -> Result<ViewsSeen, String> {
-        match self.run_all() {
-            Ok(()) => Ok(self.seen),
-            Err(why) => {
-                let log: Vec<_> = self.log.iter().cloned().collect();
-                Err(format!("{}\n{why}", log.join("\n")))
-            }
-        }
+    pub(super) fn run(mut self) -> (String, Result<ViewsSeen, String>) {
+        let result = self.run_all();
+        (self.log.lines(), result.map(|()| self.seen))
     }
 
     fn run_all(&mut self) -> Check {
         let mut end = None;
-        while let Some(Reverse((at, _, event))) = self.queue.pop() {
-            self.now = at;
+        while let Some(event) = self.queue.next() {
+            let at = self.queue.now();
             if end.is_some_and(|end| at.0 > end) {
                 return self.is_settled();
             }
@@ -304,17 +262,16 @@ impl Cluster {
                 let key = PublicKey::NONE;
                 let decoded = Message::decode(&bytes).map_err(|why| why.to_string())?;
                 self.note(to, || format!("<- {}", legible(&decoded.1)));
-                let behind = decoded.2;
                 let input = Input::Datagram {
                     source,
                     key,
                     bytes: &bytes,
                 };
-                self.input(to, input, behind)
+                small::input(self, to, input)
             }
             Event::Deadline(host) if !self.hosts[host].gone => {
                 self.hosts[host].deadline = None;
-                self.input(host, Input::Deadline, &[])
+                small::input(self, host, Input::Deadline)
             }
             Event::Run(host) if !self.hosts[host].gone => self.step(host),
             Event::Crash(host) if self.hosts[host].segment.is_some() => {
@@ -353,7 +310,7 @@ impl Cluster {
 
     /// A thread takes its next step, or repeats the one that faulted.
     fn step(&mut self, host: usize) -> Check {
-        let now = self.now;
+        let now = self.queue.now();
         let state = &mut self.hosts[host];
         if state.waits.is_some() || state.left {
             return Ok(());
@@ -395,14 +352,27 @@ impl Cluster {
                 }),
                 exclusive: false,
                 write: true,
-                credentials: Credentials {
-                    uid: 0,
-                    gid: 0,
-                    groups: Vec::new(),
-                },
+                credentials: small::root(),
             },
         };
         self.ask(host, request)
+    }
+
+    /// The program takes zeros for lost pages.
+    fn announce(&mut self, host: usize, segment: SegmentId) -> Check {
+        let request = Request::Advise {
+            segment,
+            first: PageIndex(0),
+            count: PageCount(PAGES),
+            advice: Advice::Renew,
+        };
+        let (ticket, client) = (Ticket(0), CLIENT);
+        let input = Input::Request {
+            ticket,
+            client,
+            request,
+        };
+        small::input(self, host, input)
     }
 
     fn ask(&mut self, host: usize, request: Request) -> Check {
@@ -416,7 +386,7 @@ impl Cluster {
             client,
             request,
         };
-        self.input(host, input, &[])
+        small::input(self, host, input)
     }
 
     fn done(&mut self, host: usize) {
@@ -432,7 +402,7 @@ impl Cluster {
             page,
             access,
         };
-        self.input(host, input, &[])
+        small::input(self, host, input)
     }
 
     fn access(&mut self, host: usize, page: PageIndex, view: usize, write: bool) -> Check {
@@ -517,29 +487,6 @@ impl Cluster {
         self.ask(host, request)
     }
 
-    fn input(&mut self, host: usize, input: Input<'_>, behind: &[u8]) -> Check {
-        let mut effects = Effects::default();
-        let now = self.now;
-        self.hosts[host].node.handle(now, input, &mut effects);
-        let mut executor = Executor {
-            cluster: self,
-            host,
-            behind,
-            follow: Vec::new(),
-        };
-        executor.execute_all(&mut effects)?;
-        for next in executor.follow {
-            self.input(host, next, &[])?;
-        }
-        let due = self.hosts[host].node.next_deadline();
-        if let Some(due) = due.filter(|due| self.hosts[host].deadline.is_none_or(|at| *due < at)) {
-            let at = due.max(Time(now.0 + 1));
-            self.hosts[host].deadline = Some(at);
-            self.schedule(at.0, Event::Deadline(host));
-        }
-        Ok(())
-    }
-
     fn replied(&mut self, host: usize, reply: Reply) -> Check {
         match reply {
             Reply::Segment(info) => {
@@ -551,7 +498,10 @@ impl Cluster {
                         client: CLIENT,
                         view,
                     };
-                    self.input(host, input, &[])?;
+                    small::input(self, host, input)?;
+                }
+                if self.hosts[host].renews {
+                    self.announce(host, info.id)?;
                 }
                 self.done(host);
             }
@@ -576,7 +526,7 @@ impl Cluster {
                 self.done(host);
             }
             Reply::Refused(_) if self.hosts[host].segment.is_none() => {
-                self.schedule(self.now.0 + 500_000, Event::Run(host));
+                self.schedule(self.queue.now().0 + 500_000, Event::Run(host));
             }
             // Declared dead, or leaving.
             Reply::Refused(Refusal::NotMember) => {

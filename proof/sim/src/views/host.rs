@@ -12,7 +12,7 @@ pub(super) type Words = [u64; 2];
 const SECOND: usize = 2048;
 
 /// A page on a host.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Slot {
     frame: Option<Words>,
     stash: Option<Words>,
@@ -20,7 +20,7 @@ pub(super) struct Slot {
 }
 
 /// All pages of the segment on a host.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Memory {
     pub(super) slots: BTreeMap<PageIndex, Slot>,
     pub(super) mistake: Option<ViewsMistake>,

@@ -10,14 +10,17 @@
 //! A world of its own, smaller than [`crate::world`]: no journals, seals or scenarios.
 
 mod cluster;
+mod explore;
 mod host;
 #[cfg(test)]
 mod tests;
 
 use crate::plan::Profile;
 
+pub use explore::{ViewsSetting, explore_views};
+
 /// A mistake that must be found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ViewsMistake {
     /// A page that leaves stays writable.
     StaysWritable,
@@ -63,6 +66,8 @@ pub struct ViewsSeen {
     pub left: u64,
     /// Pages whose holder was gone and that were found again.
     pub regained: u64,
+    /// Accesses of pages of which no copy was left.
+    pub lost: u64,
 }
 
 /// Runs one seed.
@@ -70,5 +75,14 @@ pub struct ViewsSeen {
 /// # Errors
 /// The fault, after the last steps of the run.
 pub fn views(options: ViewsRun) -> Result<ViewsSeen, String> {
-    cluster::Cluster::new(options).run()
+    let (log, result) = cluster::Cluster::new(options, LINES).run();
+    result.map_err(|why| format!("{log}\n{why}"))
 }
+
+/// Runs one seed. Returns its whole log, and what happened or broke.
+pub fn views_told(options: ViewsRun) -> (String, Result<ViewsSeen, String>) {
+    cluster::Cluster::new(options, usize::MAX).run()
+}
+
+/// Lines of the log that a failure shows.
+const LINES: usize = 400;

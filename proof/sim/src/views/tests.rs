@@ -1,5 +1,7 @@
-use super::{ViewsMistake, ViewsRun, ViewsSeen, views};
+use super::explore::suffer;
+use super::{ViewsMistake, ViewsRun, ViewsSeen, ViewsSetting, explore_views, views};
 use crate::plan::Profile;
+use std::path::Path;
 
 fn seeds(seeds: std::ops::Range<u64>, profile: Profile) -> ViewsSeen {
     let mut all = ViewsSeen::default();
@@ -16,6 +18,7 @@ fn seeds(seeds: std::ops::Range<u64>, profile: Profile) -> ViewsSeen {
         all.left += seen.left;
         all.crashed += seen.crashed;
         all.regained += seen.regained;
+        all.lost += seen.lost;
     }
     all
 }
@@ -59,4 +62,65 @@ fn planted_mistakes_are_found() {
         });
         assert!(found, "{planted:?}");
     }
+}
+
+/// More states than any exploration of the tests has.
+const LIMIT: usize = 300_000;
+
+/// The settings in `explorations/views`, each explored to the last state; those in
+/// `explorations/views/large` take longer and are for `cargo xtask explore`.
+fn settings(folder: &str) -> Vec<(String, ViewsSetting)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let entries = std::fs::read_dir(folder).expect("the folder is there");
+    let files = entries.map(|entry| entry.expect("readable").path());
+    let mut files: Vec<_> = files.filter(|path| path.is_file()).collect();
+    files.sort();
+    let parsed = files.into_iter().map(|path| {
+        let text = std::fs::read_to_string(&path).expect("readable");
+        let setting = ViewsSetting::parse(&text);
+        let name = path.display().to_string();
+        (
+            name.clone(),
+            setting.unwrap_or_else(|why| panic!("{name}: {why}")),
+        )
+    });
+    parsed.collect()
+}
+
+#[test]
+fn every_state_of_three_nodes_with_a_view_holds() {
+    let mut states = 0;
+    for (name, setting) in settings("explorations/views") {
+        let visited = explore_views(&setting, LIMIT);
+        let visited = visited.unwrap_or_else(|why| panic!("{name}: {why}"));
+        println!("{name}: {visited}");
+        assert!(visited.ends > 0, "{name} never ends");
+        states += visited.states;
+    }
+    assert!(states > 50_000, "{states}: the explorations have shrunk");
+    assert!(!settings("explorations/views/large").is_empty());
+}
+
+/// Walks for the two tests below.
+fn walks(forged: bool) -> usize {
+    let text = "views lost=2 late=2 twice=2 early=2 crash=1\n\
+                thread n1 store, publish, load, look\n\
+                thread n2 look, purge, store, publish-short, glance\n\
+                thread n3 glance, store, load, purge, look";
+    let setting = ViewsSetting::parse(text).expect("a setting");
+    let came = (0..60).map(|seed| {
+        let came = suffer(&setting, seed, forged);
+        came.unwrap_or_else(|why| panic!("seed {seed}: {why}"))
+    });
+    came.sum()
+}
+
+#[test]
+fn replayed_messages_change_no_copy() {
+    assert!(walks(false) > 1_000);
+}
+
+#[test]
+fn forged_messages_break_no_node() {
+    assert!(walks(true) > 500);
 }

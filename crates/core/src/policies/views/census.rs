@@ -1,6 +1,7 @@
 //! The search for the consistent copy of a page whose holder is gone. The home asks all members;
-//! if the latest move that anybody knows led to a member that is gone, the newest copy becomes the
-//! consistent one, and without any copy the page begins anew with zeros.
+//! if the latest move that anybody knows led to a member that is gone, or to one that does not have
+//! the copy and will not get it, the newest copy becomes the consistent one. Without any copy the
+//! page is [lost](super::loss).
 //!
 //! A member answers when it knows the members of the home's epoch: from then on it takes nothing
 //! from a node that is gone, so no copy is under way that the census does not see.
@@ -17,7 +18,7 @@ impl Views {
     pub(super) fn search(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
         let timer = self.page_timer(index);
         let page = self.page(cx, index);
-        if page.holds || page.census.is_some() || page.passing.is_some() {
+        if page.holds || page.census.is_some() || page.passing.is_some() || page.lost.is_some() {
             return;
         }
         let version = page.version;
@@ -144,10 +145,19 @@ impl Views {
         if census.version > page.version {
             (page.version, page.hint) = (census.version, census.hint);
         }
-        // Where the latest move leads to a living node, it has arrived or will.
-        if census.held || (census.hint != me && cx.is_alive(census.hint)) {
+        // Where the latest move led to a living node, the copy may have arrived there after that node
+        // answered, and before the giver answered that it passes nothing on. In a second census any
+        // living node that has the copy says so, or there was a later move. Else it was lost on its
+        // way from a node that died.
+        let leads_to_living = census.hint != me && cx.is_alive(census.hint);
+        let may_arrive = leads_to_living && page.counted != page.version;
+        if census.held || may_arrive {
+            if !census.held {
+                page.counted = page.version;
+            }
             return;
         }
+        let untouched = page.version == 0 && cx.has_left(segment.home());
         page.version += 1;
         let version = page.version;
         match census.best {
@@ -161,6 +171,10 @@ impl Views {
                         version,
                     },
                 );
+            }
+            None if !untouched => {
+                page.hint = me;
+                self.lost(cx, index, census.hint);
             }
             best => {
                 page.hint = me;
@@ -189,10 +203,16 @@ impl Views {
     ) {
         let (me, segment) = (cx.me(), self.segment);
         let page = self.page(cx, index);
-        if home != cx.home(segment) || version >= 1 << 62 || page.holds || page.version >= version {
+        if home != cx.home(segment) || version >= 1 << 62 || page.holds {
             return cx.emit(Event::Stale {});
         }
-        if page.copy().is_none() || page.passing.is_some() {
+        // A node that has declined, or had the copy and gave it away, says so again and again: the
+        // home must not wait for it, and a late repetition must not make it the holder.
+        let over = page.version >= version;
+        if over || page.copy().is_none() || page.passing.is_some() {
+            if !over {
+                (page.version, page.hint) = (version, home);
+            }
             return self.say(
                 cx,
                 home,

@@ -36,6 +36,9 @@ impl Views {
         index: PageIndex,
     ) {
         let segment = self.segment;
+        if self.is_lost_to(cx, index, mapping) {
+            return;
+        }
         let page = self.page(cx, index);
         if page.serves(view) {
             cx.emit(Event::LocalFault {
@@ -113,9 +116,9 @@ impl Views {
 
     /// Sees to it that exactly what is wanted here is asked for.
     fn ask(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let timer = self.page_timer(index);
+        let (timer, renews) = (self.page_timer(index), self.renews);
         let page = self.page(cx, index);
-        let (wish, has) = (page.wish(), page.want.as_ref().map(|want| want.wish));
+        let (wish, has) = (page.wish(renews), page.want.as_ref().map(|want| want.wish));
         if wish == has {
             return;
         }
@@ -182,9 +185,22 @@ impl Views {
         if want.asker == me || !cx.is_alive(want.asker) {
             return cx.emit(Event::Stale {});
         }
+        if let Some(with) = page.lost {
+            if want.wish < Wish::Anew {
+                let (page, request) = (index, want.request);
+                let lost = Body::Lost {
+                    page,
+                    request,
+                    with,
+                };
+                return self.say(cx, want.asker, &lost);
+            }
+            self.renew(cx, index);
+        }
+        let page = self.page(cx, index);
         if page.holds {
             return match want.wish {
-                Wish::Move => self.enqueue(cx, index, (want.asker, want.request)),
+                Wish::Move | Wish::Anew => self.enqueue(cx, index, (want.asker, want.request)),
                 Wish::Prefix | Wish::Whole => self.copy_to(cx, want),
             };
         }
@@ -222,11 +238,13 @@ impl Views {
                 continue;
             }
             self.materialize(cx, index);
-            let stamp = self.page(cx, index).stamp;
+            // Stores may have been made since the last copy: this one is newer.
+            let stamp = &mut self.page(cx, index).stamp;
+            stamp.number += 1;
             let run = Run {
                 first: index,
                 count: 1,
-                stamp,
+                stamp: *stamp,
             };
             let refresh = self.refresh(cx, index, (run, bytes), want.request);
             let segment = self.segment;
@@ -385,6 +403,7 @@ impl Views {
         (page.holds, page.filled, page.valid) = (true, true, Valid::Whole);
         (page.version, page.hint, page.stamp) = (version, me, pass.stamp);
         (page.prefix_purged, page.purged, page.seen) = (false, false, now);
+        page.blank = false;
         let queue = pass.queue.into_iter().take(QUEUE);
         page.queue = queue.filter(|(node, _)| *node != me).collect();
         self.holds_now(cx, index);
@@ -392,11 +411,11 @@ impl Views {
 
     /// This node has the consistent copy from now on.
     pub(super) fn holds_now(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let (segment, now) = (self.segment, cx.now);
+        let (segment, now, renews) = (self.segment, cx.now, self.renews);
         let page = self.page(cx, index);
-        page.kept = page.wish().map(|_| now + HOLD);
+        page.kept = page.wish(renews).map(|_| now + HOLD);
         let version = Version(page.version);
-        (page.census, page.elected) = (None, None);
+        (page.census, page.elected, page.lost) = (None, None, None);
         cx.emit(Event::Owned {
             segment,
             page: index,

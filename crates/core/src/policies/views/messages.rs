@@ -41,6 +41,25 @@ impl Run {
         inside && (1..=super::RUN).contains(&self.count) && self.stamp.is_possible()
     }
 
+    /// Whether it has a page in common with another one.
+    pub(super) fn meets(self, other: Self) -> bool {
+        self.first.0 < other.first.0 + other.count && other.first.0 < self.first.0 + self.count
+    }
+
+    /// What lies in front of the pages of another one that it meets, and behind them. The stamp is
+    /// still that of its own first page.
+    pub(super) fn without(self, other: Self) -> impl Iterator<Item = Self> {
+        let end = self.first.0 + self.count;
+        let before = self.first.0..other.first.0.clamp(self.first.0, end);
+        let behind = (other.first.0 + other.count).clamp(self.first.0, end)..end;
+        let rest = [before, behind].into_iter().filter(|rest| !rest.is_empty());
+        rest.map(move |rest| Self {
+            first: PageIndex(rest.start),
+            count: rest.end - rest.start,
+            ..self
+        })
+    }
+
     pub(super) fn contains(self, page: PageIndex) -> bool {
         let step = page.0.checked_sub(self.first.0);
         step.is_some_and(|step| step < self.count)
@@ -56,6 +75,8 @@ pub(super) enum Wish {
     Whole,
     /// The consistent copy itself.
     Move,
+    /// The consistent copy; if the page is lost, it begins anew with zeros.
+    Anew,
 }
 
 /// A request for a page, which nodes pass on to the holder of the consistent copy.
@@ -152,4 +173,10 @@ pub(super) enum Body {
     Become { page: PageIndex, version: u64 },
     /// To the home: there is no copy here any more.
     NoCopy { page: PageIndex, version: u64 },
+    /// From the home, in answer to a request: the page is lost with this node.
+    Lost {
+        page: PageIndex,
+        request: RequestId,
+        with: NodeId,
+    },
 }

@@ -5,11 +5,12 @@
 //! A mapping has a [`View`]: consistent or inconsistent, whole pages or their prefix, demand-driven
 //! or data-driven. [`holder`] serves faults and moves the consistent copy, [`refresh`] publishes
 //! and takes what passes by, [`listen`] knows who gets refreshes, [`census`] finds the copy again
-//! when its holder is gone. [`page`] is what a node knows of one page.
+//! when its holder is gone, [`loss`] is for pages without any copy. [`page`] is what a node knows of one page.
 
 mod census;
 mod holder;
 mod listen;
+mod loss;
 mod messages;
 mod page;
 mod refresh;
@@ -53,6 +54,10 @@ const REMINDERS: u32 = 6;
 /// How long the pages of one publication may be under way before the missing ones are asked for.
 const REPAIR: Duration = Duration::from_millis(4);
 
+/// How often missing pages are asked for in vain: by then the pages have moved, or a newer publication
+/// has taken their place, and whoever has it reminds of that.
+const ASKS: u8 = 16;
+
 /// Pages of one publication, purge or request at most: a state of 16 MiB, and some more.
 pub(super) const RUN: u32 = 8192;
 
@@ -81,6 +86,10 @@ pub(crate) struct Views {
     watches: Vec<(PageIndex, u32, Ticket)>,
     /// The next time for which the segment's timer is armed.
     armed: Option<Time>,
+    /// The programs here know from the contents what a page is: one that is lost begins anew with
+    /// zeros, instead of failing ([`Advice::Renew`]).
+    #[serde(default)]
+    renews: bool,
 }
 
 impl Open for Views {
@@ -105,6 +114,7 @@ impl Open for Views {
             remind: None,
             watches: Vec::new(),
             armed: None,
+            renews: false,
         }))
     }
 }
@@ -161,6 +171,7 @@ impl Views {
             | Body::Passed { page, .. }
             | Body::Census { page, .. }
             | Body::Become { page, .. }
+            | Body::Lost { page, .. }
             | Body::NoCopy { page, .. } => Some(*page),
             _ => None,
         };
@@ -191,6 +202,11 @@ impl Views {
                 self.counted(cx, from, page, (round, epoch));
             }
             Body::Become { page, version } => self.become_holder(cx, from, page, version),
+            Body::Lost {
+                page,
+                request,
+                with,
+            } => self.told_lost(cx, page, request, with),
             Body::Listen | Body::Deaf { .. } | Body::Heard { .. } => cx.emit(Event::Stale {}),
         }
     }
@@ -215,7 +231,7 @@ impl Views {
             return self.unmap(cx, index);
         }
         page.valid = Valid::Nothing;
-        page.prefix_purged = false;
+        (page.prefix_purged, page.blank) = (false, false);
         let pages = (self.segment, index).into();
         cx.push(Effect::Evict { pages, keep: false });
     }
@@ -257,7 +273,7 @@ impl Views {
                     .page(cx, page)
                     .want
                     .as_ref()
-                    .is_none_or(|want| want.wish != Wish::Move)
+                    .is_none_or(|want| want.wish < Wish::Move)
                 {
                     self.open(cx, page, Wish::Move);
                 }
@@ -289,6 +305,7 @@ impl Views {
         let end = first.0.saturating_add(count.min(RUN)).min(self.size);
         match advice {
             Advice::WillNeed => self.fetch(cx, first, end - first.0),
+            Advice::Renew => self.renews = true,
             // Page-out (E13): the holder's page stays, and is unmapped only.
             Advice::DontNeed => {
                 for index in (first.0..end).map(PageIndex) {
@@ -387,6 +404,7 @@ impl Views {
 
     fn unmapped(&mut self, cx: &mut Cx<'_>, mapping: MappingId) {
         self.mappings.remove(&mapping);
+        self.renews &= !self.mappings.is_empty();
         let waits = |page: &Page| page.faults.iter().any(|(waiting, _)| *waiting == mapping);
         let pages = self.pages.iter().filter(|(_, page)| waits(page));
         for index in pages.map(|(index, _)| *index).collect::<Vec<_>>() {
@@ -517,7 +535,7 @@ impl Hooks for Views {
         };
         let held = pages(&|page| page.holds && (page.filled || page.version > 0));
         let passing = pages(&|page| page.passing.is_some()).len();
-        let coming = pages(&|page| page.want.as_ref().is_some_and(|w| w.wish == Wish::Move)).len();
+        let coming = pages(&|page| page.want.as_ref().is_some_and(|w| w.wish >= Wish::Move)).len();
         if successor != cx.me() {
             for index in held.iter().take(burst.saturating_sub(passing)) {
                 self.pass(cx, *index, successor);

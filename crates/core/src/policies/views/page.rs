@@ -55,6 +55,16 @@ pub(super) struct Page {
     pub(super) census: Option<Census>,
     /// At the home: who was to become the holder.
     pub(super) elected: Option<NodeId>,
+    /// At the home: the latest move with which a census ended in which no node had the copy.
+    #[serde(default)]
+    pub(super) counted: u64,
+    /// At the home: the page is lost with this node; no copy is left.
+    #[serde(default)]
+    pub(super) lost: Option<NodeId>,
+    /// The page is lost, and this node shows zeros in its place ([`Views`](super::Views)'s
+    /// `renews`): they are nobody's copy.
+    #[serde(default)]
+    pub(super) blank: bool,
 }
 
 /// The consistent copy is on its way; its contents are in the stash.
@@ -113,6 +123,9 @@ impl Page {
             missed: 0,
             census: None,
             elected: None,
+            counted: 0,
+            lost: None,
+            blank: false,
         }
     }
 
@@ -131,9 +144,10 @@ impl Page {
     }
 
     /// What threads that wait here want; none if all wait for a refresh to pass.
-    pub(super) fn wish(&self) -> Option<Wish> {
+    pub(super) fn wish(&self, renews: bool) -> Option<Wish> {
         let demands = self.faults.iter().filter(|(_, view)| !view.data_driven);
         let wish = |view: View| match (view.consistent, view.short) {
+            (true, _) if renews => Wish::Anew,
             (true, _) => Wish::Move,
             (false, true) => Wish::Prefix,
             (false, false) => Wish::Whole,
@@ -143,7 +157,7 @@ impl Page {
 
     /// The copy here, if there is one.
     pub(super) fn copy(&self) -> Option<Copied> {
-        (self.valid > Valid::Nothing).then_some(Copied {
+        (self.valid > Valid::Nothing && !self.blank).then_some(Copied {
             stamp: self.stamp,
             whole: self.valid == Valid::Whole,
         })

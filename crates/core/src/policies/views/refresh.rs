@@ -3,7 +3,7 @@
 
 use super::messages::{Body, Refresh, Run, Stamp};
 use super::page::Valid;
-use super::{MISSING, REMIND, REMINDERS, REPAIR, Views};
+use super::{ASKS, MISSING, REMIND, REMINDERS, REPAIR, Views};
 use crate::effect::{Effect, PageRange, Reply, Source};
 use crate::event::Event;
 use crate::shell::Cx;
@@ -25,9 +25,13 @@ pub(super) struct Arriving {
     /// When to ask for the others, and how long to wait then.
     due: Time,
     wait: Duration,
+    /// How often they were asked for.
+    #[serde(default)]
+    asked: u8,
 }
 
-/// A publication of this node, of which listeners are reminded.
+/// A publication of this node, of which listeners are reminded. No two have a page in common: what a
+/// newer one has is taken out of older ones.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Published {
     run: Run,
@@ -81,6 +85,7 @@ impl Views {
                 self.send_run(cx, node, (run, bytes), run.pages());
             }
         }
+        self.supersede(cx, run);
         self.published.insert(
             first,
             Published {
@@ -99,6 +104,23 @@ impl Views {
             }
         }
         cx.reply(ticket, Reply::Done);
+    }
+
+    /// Takes the pages of a publication out of the ones before: what is left of those, listeners are
+    /// still reminded of.
+    fn supersede(&mut self, cx: &Cx<'_>, run: Run) {
+        let older = self.published.values().filter(|old| old.run.meets(run));
+        for old in older.cloned().collect::<Vec<_>>() {
+            self.published.remove(&old.run.first);
+            for rest in old.run.without(run) {
+                // All pages of a publication have its number.
+                let version = self.page(cx, rest.first).version;
+                let number = old.run.stamp.number;
+                let stamp = Stamp { version, number };
+                let run = Run { stamp, ..rest };
+                self.published.insert(run.first, Published { run, ..old });
+            }
+        }
     }
 
     fn send_run(
@@ -174,6 +196,7 @@ impl Views {
         let segment = self.segment;
         let page = self.page(cx, index);
         (page.version, page.hint, page.elected) = (version, holder, None);
+        page.lost = None;
         if core::mem::take(&mut page.holds) {
             // This node was declared dead, and does not know it yet.
             (page.filled, page.kept) = (false, None);
@@ -192,7 +215,11 @@ impl Views {
         if old.number > 0 && new.number > old.number + 1 && old.version == new.version {
             page.missed += new.number - old.number - 1;
         }
-        page.valid = page.valid.max(valid(refresh));
+        let had = match core::mem::take(&mut page.blank) {
+            true => Valid::Nothing,
+            false => page.valid,
+        };
+        page.valid = had.max(valid(refresh));
         (page.prefix_purged, page.purged) = (false, false);
         (page.stamp, page.seen) = (new, now);
         cx.emit(Event::CopyArrived {
@@ -264,7 +291,7 @@ impl Views {
         }
     }
 
-    /// Whether pages of this publication are of use: it is the newest of its run.
+    /// Whether pages of this publication are of use: some of them are older here.
     fn expect(&mut self, cx: &mut Cx<'_>, from: NodeId, (run, bytes): (Run, u16)) -> bool {
         if let Some(known) = self.arriving.get(&run.first)
             && (known.run == run || known.run.stamp > run.stamp)
@@ -272,8 +299,7 @@ impl Views {
             return known.run == run;
         }
         let has = |page: &super::Page| page.stamp.number >= run.stamp.number;
-        let is_old = self.page(cx, run.first).stamp > run.stamp;
-        if is_old || run.pages().all(|page| has(self.page(cx, page))) {
+        if run.pages().all(|page| has(self.page(cx, page))) {
             return false;
         }
         // A node that has one of the pages, or sends it, has the stash in use for that.
@@ -295,6 +321,7 @@ impl Views {
                 came: BTreeMap::new(),
                 due,
                 wait: REPAIR,
+                asked: 0,
             },
         );
         true
@@ -324,11 +351,16 @@ impl Views {
         if self.mappings.is_empty() {
             return self.deaf(cx);
         }
-        let page = self.page(cx, run.first);
-        if page.holds || page.stamp >= run.stamp {
-            return;
+        // The rest of an older publication never comes: its sender answers with the newest.
+        let older = |arriving: &Arriving| arriving.run.stamp < run.stamp;
+        if self.arriving.get(&run.first).is_some_and(older) {
+            self.drop_runs(cx, run.first);
         }
+        let page = self.page(cx, run.first);
         if run.count == 1 {
+            if page.holds || page.stamp >= run.stamp {
+                return;
+            }
             let pages = vec![run.first];
             return self.say(cx, from, &Body::Missing { run, pages });
         }
@@ -338,16 +370,17 @@ impl Views {
     }
 
     fn ask_missing(&mut self, cx: &mut Cx<'_>, first: PageIndex) {
-        let Some(arriving) = self.arriving.get(&first) else {
+        let Some(arriving) = self.arriving.get_mut(&first) else {
             return;
         };
-        let run = arriving.run;
-        let pages: Vec<_> = run
-            .pages()
-            .filter(|page| !arriving.came.contains_key(page))
-            .take(MISSING)
-            .collect();
-        let from = arriving.from;
+        let (run, from) = (arriving.run, arriving.from);
+        let missing = run.pages();
+        let missing = missing.filter(|page| !arriving.came.contains_key(page));
+        let pages: Vec<_> = missing.take(MISSING).collect();
+        arriving.asked = arriving.asked.saturating_add(1);
+        if arriving.asked > ASKS {
+            return self.drop_runs(cx, first);
+        }
         cx.emit(Event::Repaired {
             segment: self.segment,
             page: first,
@@ -355,18 +388,25 @@ impl Views {
         self.say(cx, from, &Body::Missing { run, pages });
     }
 
-    /// A listener lacks pages of a publication; if there is a newer one, it gets that.
+    /// A listener lacks pages of a publication; if there are newer ones of these pages, it hears of
+    /// those.
     pub(super) fn missing(&mut self, cx: &mut Cx<'_>, from: NodeId, run: Run, pages: &[PageIndex]) {
-        let Some(newest) = self.published.get(&run.first) else {
-            return cx.emit(Event::Stale {});
+        if !run.fits(self.size) {
+            return cx.emit(Event::Malformed {});
+        }
+        let known = self.published.values().filter(|known| known.run.meets(run));
+        let mut known: Vec<_> = known.map(|known| (known.run, known.bytes)).collect();
+        known.retain(|(run, _)| run.pages().all(|page| self.page(cx, page).holds));
+        let exact = known.iter().find(|(known, _)| *known == run);
+        let Some((_, bytes)) = exact.copied() else {
+            if known.is_empty() {
+                cx.emit(Event::Stale {});
+            }
+            for (run, bytes) in known.into_iter().take(MISSING) {
+                self.say(cx, from, &Body::Newest { run, bytes });
+            }
+            return;
         };
-        let (known, bytes) = (newest.run, newest.bytes);
-        if known.pages().any(|page| !self.page(cx, page).holds) {
-            return cx.emit(Event::Stale {});
-        }
-        if known != run {
-            return self.say(cx, from, &Body::Newest { run: known, bytes });
-        }
         let pages = pages.iter().copied().take(MISSING);
         let pages: Vec<_> = pages.filter(|page| run.contains(*page)).collect();
         self.send_run(cx, from, (run, bytes), pages.into_iter());

@@ -93,6 +93,7 @@ impl Cluster {
             check_races: false,
             quotas: Quotas::default(),
             standby: false,
+            rejoin: false,
         };
         let mut cluster = Self {
             nodes: (0..size).map(|node| Node::new(config(node))).collect(),
@@ -124,6 +125,7 @@ impl Cluster {
             memory: PageCount(u32::MAX),
             lend: PageCount(KEPT + 100),
             placement: Placement::Epoch,
+            ..Budgets::default()
         };
         for node in 0..size {
             cluster.input(node, Input::Budgets(budgets));

@@ -1,129 +1,119 @@
 //! What a daemon does: it carries out what its node decided.
 
-use super::{Cluster, Event, Thread, address, address_host};
-use crate::labelled::memory::{Check, Memory, Tail};
+use super::{Cluster, Event, Thread};
+use crate::labelled::memory::{Memory, Tail};
 use crate::labelled::program::Step;
 use crate::network::{Fate, kind, legible};
+use crate::small::{Check, Driver, Executor, Turn, address, host_at};
 use pagemesh_core::{
-    Afterwards, At, DiffBatch, DiffExecutor, DiffWork, Effect, EffectExecutor, Event as Seen,
-    Input, Mappings, Next, PageRange, Reclaimed, Reply, Rights, Source, Time,
+    Afterwards, At, DiffBatch, DiffExecutor, DiffWork, Effect, Event as Seen, Input, Mappings,
+    Node, PageRange, Reclaimed, Reply, Rights, Source, Time,
 };
 use pagemesh_wire::header::Header;
 use pagemesh_wire::lockword::LockWord;
-use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{DiffName, Diffs, Message, Policy, Refusal, Rule, Spread};
 use pagemesh_wire::{ClientId, MappingId, PageIndex, SegmentId, SyncKey, Ticket, VectorTime};
-use std::net::SocketAddr;
 
-/// Carries out the effects of one input of a host.
-pub(super) struct Executor<'a> {
-    pub(super) cluster: &'a mut Cluster,
-    pub(super) host: usize,
-    pub(super) tail: Tail<'a>,
-    /// Inputs that effects gave rise to.
-    pub(super) follow: Vec<Input<'static>>,
-}
-
-impl Executor<'_> {
-    fn memory(&mut self) -> &mut Memory {
-        &mut self.cluster.hosts[self.host].memory
+impl Cluster {
+    fn memory(&mut self, host: usize) -> &mut Memory {
+        &mut self.hosts[host].memory
     }
 }
 
-impl EffectExecutor for Executor<'_> {
-    type Error = String;
+/// The page or the diffs behind a datagram.
+fn tail(turn: Turn<'_>) -> Tail<'_> {
+    Tail {
+        bytes: turn.behind,
+        diffs: match turn.message {
+            Some(Message::Diffs(diffs)) => Some(diffs),
+            _ => None,
+        },
+    }
+}
+
+impl Driver for Cluster {
+    fn now(&self) -> Time {
+        self.queue.now()
+    }
+
+    fn node(&mut self, host: usize) -> Option<&mut Node> {
+        Some(&mut self.hosts[host].node)
+    }
 
     fn send(
         &mut self,
-        address: SocketAddr,
-        header: Header,
+        turn: Turn<'_>,
+        to: (usize, Header),
         message: Box<Message>,
         page: Option<(At, Source)>,
     ) -> Check {
         let behind = match page {
-            Some(((_, page), source)) => self.memory().page_of(page, source)?.to_vec(),
+            Some(((_, page), source)) => self.memory(turn.host).page_of(page, source)?.to_vec(),
             None => Vec::new(),
         };
-        let to = (address, header);
-        self.cluster.send(self.host, to, &message, &behind);
+        self.transmit(turn.host, to, &message, &behind);
         Ok(())
     }
 
-    /// Strangers, of whom there are none here, get them.
-    fn send_notice(&mut self, _: SocketAddr, _: Notice) -> Check {
-        Ok(())
-    }
-
-    fn fill(&mut self, pages: PageRange, source: Source) -> Check {
+    fn fill(&mut self, turn: Turn<'_>, pages: PageRange, source: Source) -> Check {
         // The effects are those of one input, which brings one page at most.
         let tail = if pages.count == 1 {
-            self.tail
+            tail(turn)
         } else {
             Tail::default()
         };
         for (_, page) in pages.iter() {
-            self.memory().fill(page, source, tail)?;
+            self.memory(turn.host).fill(page, source, tail)?;
         }
         Ok(())
     }
 
-    fn map(&mut self, mappings: Mappings, pages: PageRange, rights: Rights) -> Check {
-        let here = self.cluster.threads.iter();
-        let here = here.filter(|thread| thread.host == self.host);
+    fn map(&mut self, host: usize, who: Mappings, pages: PageRange, rights: Rights) -> Check {
+        let here = self.threads.iter().filter(|thread| thread.host == host);
         let here = here.map(|thread| thread.mapping);
-        for mapping in here.filter(|id| mappings.contains(*id)).collect::<Vec<_>>() {
+        for mapping in here.filter(|id| who.contains(*id)).collect::<Vec<_>>() {
             for (_, page) in pages.iter() {
-                self.memory().map(mapping, page, rights)?;
+                self.memory(host).map(mapping, page, rights)?;
             }
         }
         Ok(())
     }
 
-    fn protect(&mut self, mappings: Mappings, pages: PageRange) -> Check {
+    fn protect(&mut self, host: usize, who: Mappings, pages: PageRange) -> Check {
         for (_, page) in pages.iter() {
-            self.memory().protect(mappings, page);
+            self.memory(host).protect(who, page);
         }
         Ok(())
     }
 
-    fn evict(&mut self, pages: PageRange, keep: bool) -> Check {
+    fn evict(&mut self, host: usize, pages: PageRange, keep: bool) -> Check {
         for (_, page) in pages.iter() {
-            self.memory().evict(page, keep)?;
+            self.memory(host).evict(page, keep)?;
         }
         Ok(())
     }
 
-    fn stow(&mut self, at: At) -> Check {
-        let tail = self.tail;
-        self.memory().stow(at.1, tail)
+    fn stow(&mut self, turn: Turn<'_>, at: At) -> Check {
+        self.memory(turn.host).stow(at.1, tail(turn))
     }
 
-    fn drop_stash(&mut self, at: At) -> Check {
-        self.memory().drop_stash(at.1);
+    fn drop_stash(&mut self, host: usize, at: At) -> Check {
+        self.memory(host).drop_stash(at.1);
         Ok(())
     }
 
-    fn fail(&mut self, mapping: MappingId, at: At, why: Refusal) -> Check {
-        self.cluster.fails(self.host, mapping, at.1, &why)
+    fn fail(&mut self, host: usize, mapping: MappingId, at: At, why: Refusal) -> Check {
+        self.fails(host, mapping, at.1, &why)
     }
 
-    fn has_run(&mut self, _: At) -> Check<bool> {
-        Ok(true)
-    }
-
-    /// There is one segment, which stays.
-    fn forget(&mut self, _: SegmentId) -> Check {
-        Ok(())
-    }
-
-    fn lend_lock(&mut self, key: SyncKey, by: ClientId, wanted: bool) -> Check {
+    fn lend_lock(&mut self, host: usize, key: SyncKey, (by, wanted): (ClientId, bool)) -> Check {
         let word = LockWord::Held { by, wanted };
-        self.cluster.hosts[self.host].words.insert(key, word);
+        self.hosts[host].words.insert(key, word);
         Ok(())
     }
 
-    fn reclaim_lock(&mut self, key: SyncKey) -> Check<Reclaimed> {
-        match self.cluster.hosts[self.host].words.get_mut(&key) {
+    fn reclaim_lock(&mut self, host: usize, key: SyncKey) -> Check<Reclaimed> {
+        match self.hosts[host].words.get_mut(&key) {
             Some(word @ LockWord::Free) => {
                 *word = LockWord::Absent;
                 Ok(Reclaimed::Back)
@@ -136,45 +126,48 @@ impl EffectExecutor for Executor<'_> {
         }
     }
 
-    fn reply(&mut self, ticket: Ticket, reply: Reply) -> Check {
-        self.cluster.replied(ticket, reply)
+    fn reply(&mut self, _: usize, ticket: Ticket, reply: Reply) -> Check {
+        self.replied(ticket, reply)
     }
 
-    fn store(&mut self, pages: PageRange) -> Check<bool> {
-        Err(format!("no segment here is private: {pages:?}"))
+    fn diff_work(executor: &mut Executor<'_, Self>, work: DiffWork) -> Check {
+        executor.memory().count();
+        executor.execute_diff_work(work)
     }
 
-    fn diff_work(&mut self, work: DiffWork) -> Check {
-        self.memory().count();
-        self.execute_diff_work(work)
-    }
-
-    fn emit(&mut self, event: Seen) -> Check {
+    fn emit(&mut self, _: usize, event: Seen) -> Check {
         if matches!(event, Seen::CameAhead { .. }) {
-            self.cluster.sighted.ahead += 1;
+            self.sighted.ahead += 1;
         }
         Ok(())
     }
 
-    fn follow(&mut self, input: Input<'static>) {
-        self.follow.push(input);
+    fn about_to(&mut self, host: usize, effect: &Effect) {
+        self.note(host, || format!("{effect:?}"));
     }
 
-    fn before(&mut self, _: usize, rest: &[Effect]) -> Next {
-        if let [effect, ..] = rest
-            && !matches!(effect, Effect::Emit(_) | Effect::Send { .. })
-        {
-            self.cluster.note(self.host, || format!("{effect:?}"));
+    fn did(&mut self, host: usize) {
+        self.wake(host);
+    }
+
+    fn arm(&mut self, host: usize, due: Time) {
+        let now = self.queue.now();
+        let deadline = &mut self.hosts[host].deadline;
+        if deadline.is_none_or(|at| due < at) {
+            let at = due.max(Time(now.0 + 1));
+            *deadline = Some(at);
+            self.schedule(at, Event::Deadline(host));
         }
-        Next::Execute
-    }
-
-    fn after(&mut self, _: usize) {
-        self.cluster.wake(self.host);
     }
 }
 
-impl DiffExecutor for Executor<'_> {
+impl Executor<'_, Cluster> {
+    fn memory(&mut self) -> &mut Memory {
+        self.driver.memory(self.turn.host)
+    }
+}
+
+impl DiffExecutor for Executor<'_, Cluster> {
     fn twin(&mut self, at: At, source: Source) -> Check {
         self.memory().twin(at.1, source)
     }
@@ -187,7 +180,7 @@ impl DiffExecutor for Executor<'_> {
         rules: &[Rule],
     ) -> Check<bool> {
         let changed = self.memory().diff(name, then, rules)?;
-        let sighted = &mut self.cluster.sighted;
+        let sighted = &mut self.driver.sighted;
         sighted.made += 1;
         sighted.refreshed += u64::from(then == Afterwards::Refresh);
         Ok(changed)
@@ -198,25 +191,26 @@ impl DiffExecutor for Executor<'_> {
     }
 
     fn keep_diffs(&mut self, _: SegmentId, names: &[DiffName]) -> Check {
-        let tail = self.tail;
+        let tail = tail(self.turn);
         self.memory().keep(names, tail)
     }
 
     fn merge(&mut self, at: At, source: Source, diffs: (&[DiffName], &[Rule])) -> Check {
-        let tail = self.tail;
+        let tail = tail(self.turn);
         self.memory().merge(at.1, (source, tail), diffs)?;
-        self.cluster.sighted.merged += diffs.0.len() as u64;
+        self.driver.sighted.merged += diffs.0.len() as u64;
         Ok(())
     }
 
     fn update(&mut self, at: At, diffs: (&[DiffName], &[Rule])) -> Check {
         self.memory().update(at.1, diffs)?;
-        self.cluster.sighted.updated += 1;
+        self.driver.sighted.updated += 1;
         Ok(())
     }
 
     fn send_diffs(&mut self, batch: &DiffBatch) -> Check {
-        let cluster = &mut *self.cluster;
+        let host = self.turn.host;
+        let cluster = &mut *self.driver;
         let unasked = u64::from(batch.request.0 == 0);
         cluster.sighted.pushed += unasked;
         let spread = Spread::Lazy;
@@ -227,32 +221,32 @@ impl DiffExecutor for Executor<'_> {
             request: batch.request,
             diffs: Vec::new(),
         };
-        let memory = &cluster.hosts[self.host].memory;
+        let memory = &cluster.hosts[host].memory;
         for (message, tail) in memory.pack(&batch.names, batch.at_most, &template)? {
-            let to = (batch.address, batch.header);
-            cluster.send(self.host, to, &Message::Diffs(message), &tail);
+            let to = (host_at(batch.address), batch.header);
+            cluster.transmit(host, to, &Message::Diffs(message), &tail);
         }
         Ok(())
     }
 
     fn compare(&mut self, _: SegmentId, pairs: &[(DiffName, DiffName)]) -> Check {
         self.memory().compare(pairs)?;
-        self.cluster.sighted.compared += pairs.len() as u64;
+        self.driver.sighted.compared += pairs.len() as u64;
         Ok(())
     }
 
     fn forget_diffs(&mut self, _: SegmentId, upto: &VectorTime) -> Check {
         self.memory().forget(upto);
-        self.cluster.sighted.collected += 1;
+        self.driver.sighted.collected += 1;
         Ok(())
     }
 }
 
 impl Cluster {
-    fn send(
+    fn transmit(
         &mut self,
         host: usize,
-        (address, header): (SocketAddr, Header),
+        (to, header): (usize, Header),
         message: &Message,
         behind: &[u8],
     ) {
@@ -260,15 +254,14 @@ impl Cluster {
         message.encode(header, &mut bytes);
         bytes.extend_from_slice(behind);
         self.sighted.datagrams += 1;
-        let to = usize::from(address_host(address));
         self.note(host, || format!("-> h{} {}", to + 1, legible(message)));
-        let source = self::address(host);
-        let fate = self.network.fate(self.now, host, to, kind(message));
+        let source = address(host);
+        let fate = self.network.fate(self.queue.now(), host, to, kind(message));
         self.transcribe(host, to, message, fate);
         if let Fate::Arrives(first, second) = fate {
             for delay in [Some(first), second].into_iter().flatten() {
                 let bytes = bytes.clone();
-                let at = Time(self.now.0 + delay.max(1));
+                let at = Time(self.queue.now().0 + delay.max(1));
                 self.schedule(at, Event::Arrival { to, source, bytes });
             }
         }
@@ -293,8 +286,8 @@ impl Cluster {
         (state.waits, state.faulted) = (None, None);
         self.sighted.died += 1;
         self.note(host, || format!("{client} dies"));
-        self.input(host, Input::Unmapped { mapping }, &[])?;
-        self.input(host, Input::ClientGone { client }, &[])?;
+        self.input(host, Input::Unmapped { mapping })?;
+        self.input(host, Input::ClientGone { client })?;
         let words = self.hosts[host].words.iter();
         let holds = |word: &LockWord| matches!(word, LockWord::Held { by, .. } if *by == client);
         let held: Vec<_> = words
@@ -305,7 +298,7 @@ impl Cluster {
             self.golden.release(key.number, host);
             self.hosts[host].words.insert(key, LockWord::Absent);
             let recovered = true;
-            self.input(host, Input::LockReturned { key, recovered }, &[])?;
+            self.input(host, Input::LockReturned { key, recovered })?;
         }
         Ok(())
     }
@@ -366,7 +359,6 @@ impl Cluster {
                         segment,
                         client,
                     },
-                    &[],
                 );
             }
             Reply::Locked { recovered } => {
@@ -396,7 +388,7 @@ impl Cluster {
             }
             // Not admitted yet, or the segment does not exist yet.
             Reply::Refused(_) if !state.opened => {
-                self.run_at(Time(self.now.0 + 500_000), thread);
+                self.run_at(Time(self.queue.now().0 + 500_000), thread);
                 return Ok(());
             }
             other => return Err(format!("{} is told {other:?}", state.client)),

@@ -2,7 +2,7 @@
 //! written down.
 
 use super::threads::BARRIER;
-use super::{Cluster, Event, Plan};
+use super::{Cluster, Plan};
 use crate::dice::Dice;
 use crate::labelled::Labelled;
 use crate::labelled::program::Step;
@@ -10,20 +10,18 @@ use crate::network::{Fate, Meddling, is_sign_of_life, kind};
 use crate::plan::Profile;
 use crate::scenario::command::{Command, Expectation, Lockable, Operation, Word};
 use crate::scenario::tail;
+use crate::small::Check;
 use crate::step::SegmentPlan;
 use crate::transcript::say;
 use pagemesh_core::Time;
 use pagemesh_wire::PAGE_SIZE;
 use pagemesh_wire::peer::{Message, Subject};
-use std::cmp::Reverse;
 
 const MILLI: u64 = 1_000_000;
 /// An operation that takes longer is stuck.
 const PATIENCE: u64 = 60_000 * MILLI;
 /// After an operation its last datagrams still travel.
 const SETTLE: u64 = MILLI;
-
-type Check<T = ()> = Result<T, String>;
 
 /// The datagrams that a scenario sees.
 pub(super) struct Transcript {
@@ -72,7 +70,8 @@ impl Stage {
             return Err("there is no segment yet".into());
         };
         let found = cluster.perform(&words, command).map_err(|why| {
-            let log: Vec<_> = cluster.log.iter().cloned().collect();
+            let log = cluster.log.lines();
+            let log: Vec<_> = log.lines().map(String::from).collect();
             format!("{}\n{why}", tail(&log))
         })?;
         let transcript = cluster.transcript.as_mut();
@@ -206,7 +205,7 @@ impl Cluster {
             Command::Crash(host) => self.crash(host),
             Command::Run(nanos) => self.run_for(nanos)?,
             Command::Cut(from, to, nanos) => {
-                let until = Time(self.now.0 + nanos);
+                let until = Time(self.queue.now().0 + nanos);
                 self.network.cut(from, to, until);
             }
             Command::Meddle(rule) if rule.then != Meddling::Hold => self.network.add_rule(rule),
@@ -227,7 +226,7 @@ impl Cluster {
             return Err(format!("n{} waits for something else", host + 1));
         }
         self.threads[host].steps.push_back(step);
-        self.run_at(Time(self.now.0 + 1), host);
+        self.run_at(Time(self.queue.now().0 + 1), host);
         self.run_for(SETTLE)
     }
 
@@ -244,7 +243,7 @@ impl Cluster {
     }
 
     fn run_until(&mut self, done: impl Fn(&Self) -> bool) -> Check {
-        let end = self.now.0 + PATIENCE;
+        let end = self.queue.now().0 + PATIENCE;
         while !done(self) {
             self.happen_next(end)?
                 .then_some(())
@@ -254,20 +253,18 @@ impl Cluster {
     }
 
     fn run_for(&mut self, nanos: u64) -> Check {
-        let end = self.now.0 + nanos;
+        let end = self.queue.now().0 + nanos;
         while self.happen_next(end)? {}
-        self.now = Time(end);
+        self.queue.pass(Time(end));
         Ok(())
     }
 
     /// The next thing happens; returns false if there is none until `end`.
     fn happen_next(&mut self, end: u64) -> Check<bool> {
-        let next: Option<&Reverse<(Time, u64, Event)>> = self.queue.peek();
-        if next.is_none_or(|Reverse((at, ..))| at.0 > end) {
+        if self.queue.next_time().is_none_or(|at| at.0 > end) {
             return Ok(false);
         }
-        if let Some(Reverse((at, _, event))) = self.queue.pop() {
-            self.now = at;
+        if let Some(event) = self.queue.next() {
             self.happen(event)?;
         }
         Ok(true)

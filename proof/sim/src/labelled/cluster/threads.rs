@@ -1,12 +1,12 @@
 //! The steps of programs.
 
 use super::{Cluster, Event, Thread, place};
-use crate::labelled::memory::Check;
 use crate::labelled::program::{NUMBERS, Step};
+use crate::small::{self, Check};
 use pagemesh_core::{Input, Request, Time};
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::lockword::LockWord;
-use pagemesh_wire::peer::{Access, Call, Credentials, Kind, Merge, Reduction, SegmentSpec};
+use pagemesh_wire::peer::{Access, Call, Kind, Merge, Reduction, SegmentSpec};
 use pagemesh_wire::{ByteLen, PAGE_SIZE, PageCount, PageIndex, SegmentId, SyncKey, Ticket};
 
 /// The number of the one barrier.
@@ -36,7 +36,6 @@ impl Cluster {
                 client,
                 request,
             },
-            &[],
         )
     }
 
@@ -50,7 +49,7 @@ impl Cluster {
         if pages.is_empty() {
             return Ok(());
         }
-        self.input(host, Input::Untouched { segment, pages }, &[])
+        self.input(host, Input::Untouched { segment, pages })
     }
 
     fn open(&mut self, thread: usize) -> Check {
@@ -65,11 +64,7 @@ impl Cluster {
             create: creates.then_some(spec),
             exclusive: false,
             write: true,
-            credentials: Credentials {
-                uid: 0,
-                gid: 0,
-                groups: vec![],
-            },
+            credentials: small::root(),
         };
         self.ask(thread, request)
     }
@@ -83,7 +78,7 @@ impl Cluster {
         };
         let (host, mapping) = (state.host, state.mapping);
         if self.dice.chance(100) {
-            let at = Time(self.now.0 + self.dice.between(100, 100_000));
+            let at = Time(self.queue.now().0 + self.dice.between(100, 100_000));
             self.schedule(at, Event::FaultAgain(thread, page));
         }
         self.input(
@@ -93,7 +88,6 @@ impl Cluster {
                 page,
                 access,
             },
-            &[],
         )
     }
 
@@ -164,21 +158,21 @@ impl Cluster {
             Step::Leave => {
                 let busy = |other: &Thread| other.host == host && !other.steps.is_empty();
                 if self.threads.iter().filter(|other| busy(other)).count() > 1 {
-                    self.run_at(Time(self.now.0 + 1_000_000), thread);
+                    self.run_at(Time(self.queue.now().0 + 1_000_000), thread);
                     return Ok(());
                 }
                 self.sighted.left += 1;
                 return self.ask(thread, Request::Leave);
             }
             Step::Crash(nanos) => {
-                self.schedule(Time(self.now.0 + nanos), Event::Crash(host));
+                self.schedule(Time(self.queue.now().0 + nanos), Event::Crash(host));
             }
             Step::Die(nanos) => {
-                self.schedule(Time(self.now.0 + nanos), Event::Die(thread));
+                self.schedule(Time(self.queue.now().0 + nanos), Event::Die(thread));
             }
             Step::Think(nanos) => {
                 self.threads[thread].steps.pop_front();
-                self.run_at(Time(self.now.0 + nanos), thread);
+                self.run_at(Time(self.queue.now().0 + nanos), thread);
                 return Ok(());
             }
         }
@@ -320,7 +314,7 @@ impl Cluster {
         }
         self.hosts[host].words.insert(key, LockWord::Absent);
         let recovered = false;
-        self.input(host, Input::LockReturned { key, recovered }, &[])
+        self.input(host, Input::LockReturned { key, recovered })
     }
 }
 

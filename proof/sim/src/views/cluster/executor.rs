@@ -1,171 +1,164 @@
 //! Carries out the effects of a host's node.
 
 use super::super::host::Memory;
-use super::{Check, Cluster, Event, Step, host_of};
+use super::{Check, Cluster, Event, Step};
 use crate::network::{Fate, kind, legible};
-use core::net::SocketAddr;
+use crate::small::{Driver, Turn, address};
 use pagemesh_core::{
-    At, DiffWork, Effect, EffectExecutor, Event as Seen, Input, Mappings, Next, PageRange,
-    Reclaimed, Reply, Rights, Source,
+    At, Effect, Event as Seen, Mappings, Node, PageRange, Reply, Rights, Source, Time,
 };
 use pagemesh_wire::header::Header;
-use pagemesh_wire::notice::Notice;
-use pagemesh_wire::peer::{Message, Refusal};
-use pagemesh_wire::{ClientId, MappingId, SegmentId, SyncKey, Ticket};
+use pagemesh_wire::peer::{Health, Message, Refusal};
+use pagemesh_wire::{MappingId, PageIndex, Ticket};
 
-/// The executor of one host, while one input is handled.
-pub(super) struct Executor<'a> {
-    pub(super) cluster: &'a mut Cluster,
-    pub(super) host: usize,
-    /// The page behind the datagram, if it has one.
-    pub(super) behind: &'a [u8],
-    pub(super) follow: Vec<Input<'static>>,
-}
-
-impl Executor<'_> {
-    fn memory(&mut self) -> &mut Memory {
-        &mut self.cluster.hosts[self.host].memory
+impl Cluster {
+    fn memory(&mut self, host: usize) -> &mut Memory {
+        &mut self.hosts[host].memory
     }
 
-    fn wake(&mut self) {
-        let state = &self.cluster.hosts[self.host];
+    /// Whether a host that this one takes for alive has a copy of a page.
+    fn has_copy(&self, host: usize, page: PageIndex) -> bool {
+        let members = &self.hosts[host].node.view().members;
+        let alive = |id| {
+            members
+                .iter()
+                .any(|m| m.id == id && m.health == Health::Alive)
+        };
+        let mut others = self.hosts.iter().filter(|other| !other.gone && !other.left);
+        others.any(|other| {
+            other.node.id().is_some_and(alive)
+                && !other.renews
+                && other.memory.frame(page).is_some()
+        })
+    }
+
+    fn wake(&mut self, host: usize) {
+        let state = &self.hosts[host];
         if matches!(state.step, Some((Step::Access(..) | Step::PublishRun, _))) {
-            let at = self.cluster.now.0 + 500;
-            self.cluster.schedule(at, Event::Run(self.host));
+            let at = self.queue.now().0 + 500;
+            self.schedule(at, Event::Run(host));
         }
     }
 }
 
-impl EffectExecutor for Executor<'_> {
-    type Error = String;
+impl Driver for Cluster {
+    fn now(&self) -> Time {
+        self.queue.now()
+    }
+
+    fn node(&mut self, host: usize) -> Option<&mut Node> {
+        Some(&mut self.hosts[host].node)
+    }
 
     fn send(
         &mut self,
-        address: SocketAddr,
-        header: Header,
+        turn: Turn<'_>,
+        (to, header): (usize, Header),
         message: Box<Message>,
         page: Option<(At, Source)>,
     ) -> Check {
+        let host = turn.host;
         let mut bytes = Vec::new();
         message.encode(header, &mut bytes);
         if let Some(((_, page), source)) = page {
-            bytes.extend(self.memory().contents(page, source)?);
+            bytes.extend(self.memory(host).contents(page, source)?);
         }
-        let (cluster, host, to) = (&mut *self.cluster, self.host, host_of(address));
-        cluster.seen.datagrams += 1;
-        cluster.note(host, || format!("-> h{} {}", to + 1, legible(&message)));
-        let source = super::address(host);
-        let fate = cluster.network.fate(cluster.now, host, to, kind(&message));
+        self.seen.datagrams += 1;
+        self.note(host, || format!("-> h{} {}", to + 1, legible(&message)));
+        let now = self.queue.now();
+        let fate = self.network.fate(now, host, to, kind(&message));
         if let Fate::Arrives(first, second) = fate {
             for delay in [Some(first), second].into_iter().flatten() {
-                let at = cluster.now.0 + delay.max(1);
-                cluster.schedule(at, Event::Arrival(to, source, bytes.clone()));
+                let at = now.0 + delay.max(1);
+                self.schedule(at, Event::Arrival(to, address(host), bytes.clone()));
             }
         }
         Ok(())
     }
 
-    fn send_notice(&mut self, _: SocketAddr, _: Notice) -> Check {
-        Ok(())
-    }
-
-    fn fill(&mut self, pages: PageRange, source: Source) -> Check {
-        let behind = self.behind;
+    fn fill(&mut self, turn: Turn<'_>, pages: PageRange, source: Source) -> Check {
         for (_, page) in pages.iter() {
-            self.memory().fill(page, source, behind)?;
-        }
-        self.cluster.seen.runs += u64::from(pages.count > 1);
-        Ok(())
-    }
-
-    fn map(&mut self, mappings: Mappings, pages: PageRange, rights: Rights) -> Check {
-        for (_, page) in pages.iter() {
-            for mapping in (1..=4).map(MappingId).filter(|id| mappings.contains(*id)) {
-                self.memory().map(mapping, page, rights)?;
+            self.memory(turn.host).fill(page, source, turn.behind)?;
+            if source == Source::Zero {
+                self.hosts[turn.host].seen.retain(|(at, _), _| *at != page);
             }
-            let hosts = self.cluster.hosts.iter();
-            let living = hosts.filter(|host| !host.gone && !host.left);
+        }
+        self.seen.runs += u64::from(pages.count > 1);
+        Ok(())
+    }
+
+    fn map(&mut self, host: usize, who: Mappings, pages: PageRange, rights: Rights) -> Check {
+        for (_, page) in pages.iter() {
+            for mapping in (1..=4).map(MappingId).filter(|id| who.contains(*id)) {
+                self.memory(host).map(mapping, page, rights)?;
+            }
+            let living = self.hosts.iter().filter(|host| !host.gone && !host.left);
             let writers = living.filter(|host| host.memory.is_writable(page)).count();
             if writers > 1 {
                 return Err(format!("{writers} hosts may store to {page}"));
             }
         }
-        self.wake();
+        self.wake(host);
         Ok(())
     }
 
-    fn protect(&mut self, mappings: Mappings, pages: PageRange) -> Check {
+    fn protect(&mut self, host: usize, who: Mappings, pages: PageRange) -> Check {
         for (_, page) in pages.iter() {
-            self.memory().protect(mappings, page);
+            self.memory(host).protect(who, page);
         }
         Ok(())
     }
 
-    fn evict(&mut self, pages: PageRange, keep: bool) -> Check {
+    fn evict(&mut self, host: usize, pages: PageRange, keep: bool) -> Check {
         for (_, page) in pages.iter() {
-            self.memory().evict(page, keep)?;
+            self.memory(host).evict(page, keep)?;
         }
-        self.wake();
+        self.wake(host);
         Ok(())
     }
 
-    fn stow(&mut self, at: At) -> Check {
-        let behind = self.behind;
-        self.memory().stow(at.1, behind)
+    fn stow(&mut self, turn: Turn<'_>, at: At) -> Check {
+        self.memory(turn.host).stow(at.1, turn.behind)
     }
 
-    fn drop_stash(&mut self, at: At) -> Check {
-        self.memory().drop_stash(at.1);
+    fn drop_stash(&mut self, host: usize, at: At) -> Check {
+        self.memory(host).drop_stash(at.1);
         Ok(())
     }
 
-    fn fail(&mut self, _: MappingId, at: At, why: Refusal) -> Check {
+    fn fail(&mut self, host: usize, _: MappingId, at: At, why: Refusal) -> Check {
         if why == Refusal::NotMember {
-            self.cluster.hosts[self.host].left = true;
+            self.hosts[host].left = true;
             return Ok(());
         }
-        Err(format!("h{} fails at {}: {why}", self.host + 1, at.1))
-    }
-
-    fn has_run(&mut self, _: At) -> Check<bool> {
-        Ok(true)
-    }
-
-    fn forget(&mut self, _: SegmentId) -> Check {
-        Ok(())
-    }
-
-    fn lend_lock(&mut self, key: SyncKey, _: ClientId, _: bool) -> Check {
-        Err(format!("nobody asked for {key}"))
-    }
-
-    fn reclaim_lock(&mut self, key: SyncKey) -> Check<Reclaimed> {
-        Err(format!("nobody has {key}"))
-    }
-
-    fn reply(&mut self, ticket: Ticket, reply: Reply) -> Check {
-        if self.cluster.hosts[self.host].waits == Some(ticket) {
-            self.cluster.hosts[self.host].waits = None;
-            return self.cluster.replied(self.host, reply);
+        let died = self.seen.crashed > 0 && matches!(why, Refusal::NodeGone(_));
+        if !died || self.hosts[host].renews || self.has_copy(host, at.1) {
+            return Err(format!("h{} fails at {}: {why}", host + 1, at.1));
+        }
+        self.seen.lost += 1;
+        if matches!(self.hosts[host].step, Some((Step::Access(page, ..), _)) if page == at.1)
+            || matches!(self.hosts[host].step, Some((Step::PublishRun, _)))
+        {
+            self.done(host);
         }
         Ok(())
     }
 
-    fn store(&mut self, pages: PageRange) -> Result<bool, String> {
-        Err(format!("no segment here is private: {pages:?}"))
+    fn reply(&mut self, host: usize, ticket: Ticket, reply: Reply) -> Check {
+        if self.hosts[host].waits == Some(ticket) {
+            self.hosts[host].waits = None;
+            return self.replied(host, reply);
+        }
+        Ok(())
     }
 
-    fn diff_work(&mut self, work: DiffWork) -> Check {
-        Err(format!("views make no diffs: {work:?}"))
-    }
-
-    fn emit(&mut self, event: Seen) -> Check {
+    fn emit(&mut self, _: usize, event: Seen) -> Check {
         match event {
-            Seen::OwnershipGiven { .. } => self.cluster.seen.moves += 1,
+            Seen::OwnershipGiven { .. } => self.seen.moves += 1,
             Seen::Regained { .. } => {
-                self.cluster.seen.regained += 1;
+                self.seen.regained += 1;
                 // The newest copy left may be older than what its readers saw of the holder.
-                for host in &mut self.cluster.hosts {
+                for host in &mut self.hosts {
                     host.seen.clear();
                 }
             }
@@ -174,16 +167,17 @@ impl EffectExecutor for Executor<'_> {
         Ok(())
     }
 
-    fn follow(&mut self, input: Input<'static>) {
-        self.follow.push(input);
+    fn about_to(&mut self, host: usize, effect: &Effect) {
+        self.note(host, || format!("{effect:?}"));
     }
 
-    fn before(&mut self, _: usize, rest: &[Effect]) -> Next {
-        if let [effect, ..] = rest
-            && !matches!(effect, Effect::Emit(_) | Effect::Send { .. })
-        {
-            self.cluster.note(self.host, || format!("{effect:?}"));
+    fn arm(&mut self, host: usize, due: Time) {
+        let now = self.queue.now();
+        let deadline = &mut self.hosts[host].deadline;
+        if deadline.is_none_or(|at| due < at) {
+            let at = due.max(Time(now.0 + 1));
+            *deadline = Some(at);
+            self.schedule(at.0, Event::Deadline(host));
         }
-        Next::Execute
     }
 }
