@@ -79,6 +79,20 @@ pub struct Pace {
     pub notices: u32,
     /// See [`crate::limits::TWINS_KEPT`].
     pub twins: u32,
+    /// See [`crate::limits::LARGE_DIFF`].
+    #[serde(default = "large_diff")]
+    pub large_diff: u16,
+    /// See [`crate::limits::LARGE_DIFFS_SHOWN`].
+    #[serde(default = "shown")]
+    pub shown: u8,
+}
+
+fn large_diff() -> u16 {
+    crate::limits::LARGE_DIFF
+}
+
+fn shown() -> u8 {
+    crate::limits::LARGE_DIFFS_SHOWN
 }
 
 impl Default for Pace {
@@ -93,6 +107,8 @@ impl Default for Pace {
             ahead: limits::AHEAD,
             notices: limits::NOTICES_KEPT,
             twins: limits::TWINS_KEPT,
+            large_diff: limits::LARGE_DIFF,
+            shown: limits::LARGE_DIFFS_SHOWN,
         }
     }
 }

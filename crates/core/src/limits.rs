@@ -116,6 +116,12 @@ pub const INHERITED: usize = 32;
 /// count.
 pub const NOTICES_KEPT: u32 = 1 << 14;
 
+/// A diff of this many bytes is large: three quarters of a page. A copy of the page costs less.
+pub const LARGE_DIFF: u16 = 3072;
+
+/// So many large diffs of a node in a row show that its next ones are large, too.
+pub const LARGE_DIFFS_SHOWN: u8 = 8;
+
 /// Pages of one segment whose first notice does not count towards [`NOTICES_KEPT`]. Their records
 /// fill a quarter of a GB; the pages themselves fill sixteen.
 pub const PAGES_NAMED: usize = 1 << 22;

@@ -9,7 +9,7 @@ use crate::run::Options;
 use crate::step::{BarrierPlan, ClientPlan, Fault, HostPlan, QueuePlan, SegmentPlan};
 use crate::workload;
 use crate::world::Setting;
-use pagemesh_core::limits::{AHEAD, NOTICES_KEPT, TWINS_KEPT};
+use pagemesh_core::limits::{AHEAD, LARGE_DIFF, LARGE_DIFFS_SHOWN, NOTICES_KEPT, TWINS_KEPT};
 use pagemesh_core::{Pace, Time};
 use pagemesh_wire::peer::{Manager, Policy, Window};
 use std::fmt;
@@ -326,6 +326,8 @@ pub(crate) fn pace(dice: &mut Dice) -> Pace {
         ahead: AHEAD,
         notices: NOTICES_KEPT,
         twins: TWINS_KEPT,
+        large_diff: LARGE_DIFF,
+        shown: LARGE_DIFFS_SHOWN,
     }
 }
 

@@ -5,6 +5,7 @@ use super::setting::{Op, Setting};
 use super::site::{Outcome, Packet, Seat, Site, Stimulus};
 use super::timeless::digest;
 use crate::check::Violation;
+use pagemesh_core::limits::{LARGE_DIFF, LARGE_DIFFS_SHOWN};
 use pagemesh_core::{Config, Input, Pace, Start};
 use pagemesh_wire::{ClusterId, Incarnation, NodeId, PublicKey, SegmentId};
 use std::collections::HashMap;
@@ -170,6 +171,8 @@ fn pace() -> Pace {
         ahead: 0,
         notices: u32::MAX,
         twins: u32::MAX,
+        large_diff: LARGE_DIFF,
+        shown: LARGE_DIFFS_SHOWN,
     }
 }
 

@@ -107,6 +107,9 @@ pub(super) struct Cluster {
 /// Steps that are remembered for reports.
 const LINES: usize = 100_000;
 
+/// Far more than any run sends.
+const DATAGRAMS: u64 = 1_000_000;
+
 /// Far longer than any run needs: something hangs.
 const PATIENCE: Time = Time(30_000_000_000);
 
@@ -117,7 +120,7 @@ const QUIET: Duration = Duration::from_secs(8);
 impl Cluster {
     pub(super) fn new(options: Labelled) -> Self {
         let mut dice = Dice::stream(options.seed, "labelled");
-        let plan = Plan::drawn(&mut dice, options.profile);
+        let plan = Plan::drawn(&mut dice, options.profile).preferring_copies(options.seed);
         Self::of(plan, dice, options)
     }
 
@@ -217,6 +220,7 @@ impl Cluster {
             } else {
                 self.happen(event)
             };
+            let result = result.and_then(|()| self.is_bounded());
             if let Err(why) = result {
                 return Err(format!("{}\n{why}", self.log.lines()));
             }
@@ -235,6 +239,15 @@ impl Cluster {
             return self.is_quiet().map(|()| self.sighted);
         }
         Err("nothing will ever happen again".into())
+    }
+
+    /// Nodes that ask one another for the same thing for ever send this many datagrams.
+    fn is_bounded(&self) -> Check {
+        let sent = self.sighted.datagrams;
+        if sent > DATAGRAMS {
+            return Err(format!("{sent} datagrams, and no end"));
+        }
+        Ok(())
     }
 
     /// After a quiet time no host holds more than the bound.

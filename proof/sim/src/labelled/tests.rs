@@ -178,7 +178,7 @@ fn phases(seed: u64, profile: Profile, planted: Option<Planted>) -> Result<Sight
         planted,
     };
     let mut dice = crate::dice::Dice::stream(seed, "phases");
-    let plan = Plan::of_phases(&mut dice, profile);
+    let plan = Plan::of_phases(&mut dice, profile).preferring_copies(seed);
     Cluster::of(plan, dice, options).run()
 }
 
@@ -190,7 +190,7 @@ fn walks(seed: u64, profile: Profile, planted: Option<Planted>) -> Result<Sighte
         planted,
     };
     let mut dice = crate::dice::Dice::stream(seed, "walks");
-    let plan = Plan::of_walks(&mut dice, profile);
+    let plan = Plan::of_walks(&mut dice, profile).preferring_copies(seed);
     Cluster::of(plan, dice, options).run()
 }
 

@@ -79,6 +79,7 @@ impl Release {
         }
         let keepers = self.collector.dropped(upto);
         let touched = self.pages.which(|page| page.notices.any_in(upto));
+        self.missed_round |= keepers == NodeSet::EMPTY && !touched.is_empty();
         for index in touched {
             self.forget_page(cx, index, upto, keepers);
         }
@@ -154,6 +155,7 @@ impl Release {
     /// Other nodes have collected intervals that this node never heard of, since it took no part:
     /// no copy here can be trusted.
     pub(super) fn skip_to(&mut self, cx: &mut Cx<'_>, floor: &VectorTime) {
+        self.missed_round = true;
         self.end_interval(cx);
         for index in self.pages.which(|page| page.copy == Copy::Frame) {
             self.stow(cx, index, true);

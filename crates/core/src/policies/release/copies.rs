@@ -37,7 +37,7 @@ impl Release {
         if let Some(keeper) = page.keeper.filter(|keeper| may(*keeper)) {
             return Need::CopyReply(keeper);
         }
-        if page.keeper.is_none() && home == me {
+        if page.keeper.is_none() && home == me && self.knows_keepers(cx) {
             return Need::Zeros;
         }
         if may(home) {
@@ -51,8 +51,15 @@ impl Release {
             {
                 Need::Patience
             }
-            None => Need::Lost(page.keeper.unwrap_or(home)),
+            None => Need::Lost(page.keeper.unwrap_or(self.segment.home())),
         }
+    }
+
+    /// Whether every page of which a change is collected has its keeper here: this node took part in
+    /// all collections, or the home has handed over what it knew. A node that opened the segment
+    /// later and leads in the place of a home that died must not take other pages for zeros.
+    pub(super) fn knows_keepers(&self, cx: &Cx<'_>) -> bool {
+        !self.missed_round || cx.has_left(self.segment.home())
     }
 
     /// If many diffs are pending, or large ones, the node to ask for a whole copy instead: the last
@@ -72,10 +79,13 @@ impl Release {
                     .history
                     .is_after((last.node, last.interval), (name.node, name.interval))
         };
-        let large = || self.sizes.prefer_copy(last.node, index) && !cx.checks_races();
+        let large = || self.sizes.prefer_copy(cx.pace(), (last.node, index)) && !cx.checks_races();
         let fits = (pending.len() > DIFFS_WORTH || large())
             && miss.asked.is_empty()
+            && !miss.based
             && page.keeper != Some(cx.me())
+            // This node may be the next keeper.
+            && self.collector.time().is_none()
             && cx.is_alive(last.node)
             && last.node != cx.me()
             && !miss.baseless.contains(last.node)
@@ -187,6 +197,7 @@ impl Release {
             miss.baseless.insert(asked);
             return self.go_on(cx, index);
         }
+        miss.based = true;
         // A copy that was here is dropped: what the new one lacks is pending again.
         self.drop_copy(cx, index);
         let source = if base.contents == Contents::Bytes {

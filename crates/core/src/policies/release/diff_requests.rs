@@ -121,7 +121,7 @@ impl Release {
         let mut pages = BTreeSet::new();
         let mut pushed = BTreeSet::new();
         for (name, length) in &diffs.diffs {
-            self.sizes.came(name.node, *length);
+            self.sizes.came(cx.pace(), name.node, *length);
             let Some(page) = self.pages.get_mut(&name.page) else {
                 continue;
             };

@@ -282,7 +282,9 @@ impl Release {
     /// so its copy will be requested.
     fn is_to_be_replaced(&self, cx: &Cx<'_>, index: PageIndex, writer: NodeId) -> bool {
         let keeps = |page: &Page| page.keeper == Some(cx.me());
-        self.sizes.prefer_copy(writer, index)
+        // While a collection is under way this node may be the next keeper.
+        self.collector.time().is_none()
+            && self.sizes.prefer_copy(cx.pace(), (writer, index))
             && !cx.checks_races()
             && !self.pages.get(&index).is_some_and(keeps)
     }

@@ -98,6 +98,10 @@ pub(crate) struct Release {
     /// This node released last at a lock, where nobody looks which pages have changed.
     #[serde(default)]
     by_locks: bool,
+    /// This node took no part in a collection, or in one of what it knew: pages have keepers that it
+    /// does not know of.
+    #[serde(default)]
+    missed_round: bool,
     push: PushCredit,
     collector: Collector,
     round: Leader,
@@ -119,6 +123,7 @@ impl Release {
             diffs: DiffStore::default(),
             sizes: DiffSizes::default(),
             by_locks: false,
+            missed_round: false,
             push: PushCredit::new(spread),
             collector: Collector::new(segment),
             round: Leader::default(),

@@ -109,6 +109,10 @@ pub(super) struct Miss {
     pub(super) stores: bool,
     /// The node that was asked for a base copy, and the request.
     pub(super) base: Option<(NodeId, RequestId)>,
+    /// A base copy has arrived: what it lacks is requested as diffs. Else copies of two nodes that wrote
+    /// the page concurrently, each without the other's stores, would replace each other for ever.
+    #[serde(default)]
+    pub(super) based: bool,
     /// Nodes that said that they have no copy.
     pub(super) baseless: NodeSet,
     /// Requests for diffs that are not answered: the node that was asked, and the diffs.
@@ -129,6 +133,7 @@ impl Miss {
             ahead: None,
             stores: false,
             base: None,
+            based: false,
             baseless: NodeSet::EMPTY,
             asked: BTreeMap::new(),
             absent: BTreeMap::new(),

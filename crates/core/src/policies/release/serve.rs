@@ -120,7 +120,16 @@ impl Release {
                     &Body::CopyRequest(CopyRequest { hops, ..fetch }),
                 );
             }
-            None if home && current => self.send_base(cx, &fetch, Contents::Zero, None),
+            None if home && current && self.knows_keepers(cx) => {
+                self.send_base(cx, &fetch, Contents::Zero, None);
+            }
+            // Asked because the acting home does not know the keeper.
+            None if !home && self.inquiries.is_synced() && !self.missed_round => {
+                // Otherwise what is collected is about to be told, and the request is repeated.
+                if self.history.floor().covers(&fetch.floor) {
+                    self.send_base(cx, &fetch, Contents::Zero, None);
+                }
+            }
             _ => self.send_base(cx, &fetch, Contents::None, None),
         }
     }

@@ -69,6 +69,17 @@ impl Plan {
         Self { policy, ..self }
     }
 
+    /// In half of all seeds, nodes take all their diffs for large ones, so that they prefer copies. Drawn
+    /// from a stream of its own: the other half runs as it did before this was added.
+    pub(in crate::labelled) fn preferring_copies(mut self, seed: u64) -> Self {
+        let mut dice = Dice::stream(seed, "whole");
+        if dice.chance(500) {
+            (self.pace.large_diff, self.pace.shown) = *dice.pick(&[(0, 0), (4, 1), (40, 2)]);
+            self.pace.notices = self.pace.notices.min(*dice.pick(&[3, 10, 30]));
+        }
+        self
+    }
+
     /// Hosts with one thread each that follows a scenario, without faults. Nodes hold `notices`
     /// write notices at most.
     pub(super) fn of_scenario(
@@ -129,13 +140,6 @@ impl Plan {
         shape.rhythm = dice.between(1, 3) as usize;
         shape.sections = if shape.blocks { 0 } else { 50 };
         plan.pace.ahead = *dice.pick(&[8, 64, 512]);
-        // A host that opened the segment after a collection, and is home in the place of one that
-        // vanished, does not know who keeps what was collected: it takes such pages for zeros.
-        plan.home = if profile == Profile::Wild {
-            0
-        } else {
-            plan.home
-        };
         let shape = &plan.shape;
         let threads = 0..plan.threads.len();
         plan.programs = threads.map(|thread| shape.program(dice, thread)).collect();
