@@ -247,9 +247,7 @@ impl Plan {
         setting
             .faults
             .extend(hasty.map(|host| (soon, Fault::Leave { host })));
-        if features.pressure {
-            press(seed, &mut setting, count, heal_at);
-        }
+        press(seed, features, &mut setting, heal_at);
         if takeover {
             setting.standby = true;
             heal_at = without_the_first(seed, &mut setting);
@@ -279,7 +277,11 @@ fn without_the_first(seed: u64, setting: &mut Setting) -> Time {
 }
 
 /// Hosts have little memory, now more, now less, until all is well again.
-fn press(seed: u64, setting: &mut Setting, hosts: usize, heal_at: Time) {
+fn press(seed: u64, features: Features, setting: &mut Setting, heal_at: Time) {
+    if !features.pressure {
+        return;
+    }
+    let hosts = setting.hosts.len();
     let mut dice = Dice::stream(seed, "pressed");
     for _ in 0..dice.between(2, 20) {
         let fault = Fault::Press {
