@@ -87,6 +87,9 @@ pub(crate) struct Sequential {
     /// The page at which the next search for a frame to empty begins.
     #[serde(default)]
     hand: PageIndex,
+    /// When to look again for frames to empty.
+    #[serde(default)]
+    look_again: Option<Time>,
 }
 
 impl Open for Sequential {
@@ -112,6 +115,7 @@ impl Open for Sequential {
             hold: None,
             frames: 0,
             hand: PageIndex(0),
+            look_again: None,
         }))
     }
 }
@@ -313,8 +317,7 @@ impl Hooks for Sequential {
                 self.page_due(cx, page);
             }
             Due::Ahead => self.look_ahead(cx),
-            // No page arms this timer.
-            Due::Segment => {}
+            Due::Segment => self.relief_due(cx),
         }
     }
 

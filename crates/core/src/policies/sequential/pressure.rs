@@ -10,17 +10,28 @@ use super::Sequential;
 use super::context::PageContext;
 use super::page::Page;
 use crate::event::Event;
+use crate::limits::USE_GUARD;
 use crate::shell::Cx;
 use crate::time::Time;
+use crate::timers::Timer;
 use core::time::Duration;
 use pagemesh_wire::peer::Manager;
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, RequestId};
 
-/// Pages that leave while one input is handled, at most.
+/// Pages that leave while a program waits, at most.
 const BURST: usize = 32;
 
-/// Pages that are looked at while one input is handled, at most.
-const SCAN: usize = 512;
+/// Pages that leave when it is time to look, at most.
+const LONG_BURST: usize = 256;
+
+/// Pages that are looked at for each that is to leave, at most.
+const SCAN: usize = 16;
+
+/// Time between two looks while pages leave ...
+const SOON: Duration = Duration::from_millis(5);
+
+/// ... and while they have nowhere to go.
+const LATER: Duration = Duration::from_secs(1);
 
 /// What a look at some pages found.
 #[derive(Debug, Default)]
@@ -29,13 +40,20 @@ struct Looked {
     frames: Vec<PageIndex>,
     /// Nodes that know the segment.
     knowing: NodeSet,
+    /// The page behind the last one.
+    end: PageIndex,
+}
+
+fn after(page: PageIndex) -> PageIndex {
+    PageIndex(page.0.saturating_add(1))
 }
 
 impl Page {
     /// Whether the page has a frame that may be emptied: no access waits for it, and no time window
     /// or pin keeps it.
     fn may_be_pressed_out(&self, now: Time) -> bool {
-        self.filled && self.own.busy().is_none() && !self.unused && self.held_until() <= now
+        let used = !self.unused || now >= self.granted + USE_GUARD;
+        self.filled && self.own.busy().is_none() && used && self.held_until() <= now
     }
 }
 
@@ -52,36 +70,65 @@ impl Sequential {
         }
     }
 
-    /// Empties frames while the node has more than it should.
+    /// Empties frames while the node has more than it should, a program waiting.
     pub(super) fn relieve(&mut self, cx: &mut Cx<'_>) {
+        let in_vain = self.look_again.is_some_and(|due| due > cx.now + SOON);
+        if !in_vain {
+            self.relieve_by(cx, BURST);
+        }
+    }
+
+    /// It may be time to look again.
+    pub(super) fn relief_due(&mut self, cx: &mut Cx<'_>) {
+        if self.look_again.is_some_and(|due| due <= cx.now) {
+            self.look_again = None;
+            self.relieve_by(cx, LONG_BURST);
+        }
+    }
+
+    fn relieve_by(&mut self, cx: &mut Cx<'_>, burst: usize) {
         let excess = cx.shell.memory.excess();
         if excess == 0 || self.frames == 0 || self.is_held_at(cx.now) {
             return;
         }
-        let wanted = BURST.min(excess as usize);
+        let wanted = burst.min(excess as usize);
         let mut left = 0;
-        let Looked { frames, knowing } = self.look(cx.now);
-        for page in frames {
+        let looked = self.look(cx.now, wanted * SCAN);
+        let allowed = self.receivers(cx, looked.knowing);
+        let idle = idle(cx, allowed);
+        let nothing_fits = looked.frames.is_empty();
+        if nothing_fits {
+            self.hand = looked.end;
+        }
+        for page in looked.frames {
             if left == wanted {
                 break;
             }
-            self.hand = PageIndex(page.0.saturating_add(1));
-            left += usize::from(self.press_out(cx, page, knowing));
+            self.hand = after(page);
+            left += usize::from(self.press_out(cx, page, (allowed, idle)));
+        }
+        if self.look_again.is_none() && cx.shell.memory.excess() > 0 {
+            // Pages that do not fit yet came just now.
+            let soon = left > 0 || nothing_fits;
+            let due = cx.now + if soon { SOON } else { LATER };
+            self.look_again = Some(due);
+            cx.arm(due, Timer::Segment(self.rules.segment));
         }
     }
 
     /// Looks at pages from where the last search ended: the clock's hand. Pages that came long ago
     /// are met before pages that came just now.
-    fn look(&self, now: Time) -> Looked {
+    fn look(&self, now: Time, pages: usize) -> Looked {
         let behind = self.pages.from(self.hand);
         let before = self
             .pages
             .iter()
             .take_while(|(index, _)| *index < self.hand);
         let mut looked = Looked::default();
-        for (index, page) in behind.chain(before).take(SCAN) {
+        for (index, page) in behind.chain(before).take(pages) {
             looked.knowing.insert(page.own.hint);
             looked.knowing = looked.knowing.union(page.copies);
+            looked.end = after(index);
             if page.may_be_pressed_out(now) {
                 looked.frames.push(index);
             }
@@ -89,8 +136,14 @@ impl Sequential {
         looked
     }
 
-    /// Empties the frame of a page. False if its contents have nowhere to go.
-    fn press_out(&mut self, cx: &mut Cx<'_>, index: PageIndex, knowing: NodeSet) -> bool {
+    /// Empties the frame of a page: its contents go to one of these nodes that has a copy, or to the
+    /// one that has idle memory. False if they have nowhere to go.
+    fn press_out(
+        &mut self,
+        cx: &mut Cx<'_>,
+        index: PageIndex,
+        (allowed, idle): (NodeSet, Option<NodeId>),
+    ) -> bool {
         let Some(page) = self.pages.get(index) else {
             return false;
         };
@@ -99,9 +152,8 @@ impl Sequential {
             self.at(cx, index, |context| context.drop_frame());
             return true;
         }
-        let allowed = self.receivers(cx, knowing);
         let has_copy = copies.iter().find(|node| allowed.contains(*node));
-        let Some(to) = has_copy.or_else(|| idle(cx, allowed)) else {
+        let Some(to) = has_copy.or(idle) else {
             return false;
         };
         self.at(cx, index, |context| {
