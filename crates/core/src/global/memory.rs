@@ -75,6 +75,11 @@ impl Memory {
         }
     }
 
+    /// Whether there is a bound to the frames of segments.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.budgets.frames != unbounded()
+    }
+
     /// By how many frames segments have too many.
     pub(crate) fn excess(&self) -> u32 {
         self.used.saturating_sub(self.budgets.frames.0)

@@ -43,7 +43,7 @@ use pagemesh_wire::local::{PageLine, PageState};
 use pagemesh_wire::peer::{
     Access, Addressee, Manager, Message, Policy, Reduction, Refusal, Subject, Window,
 };
-use pagemesh_wire::{ClientId, MappingId, NodeId, PageIndex, SegmentId, Ticket, Version};
+use pagemesh_wire::{ClientId, MappingId, NodeId, NodeSet, PageIndex, SegmentId, Ticket, Version};
 use pins::PinJob;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -90,6 +90,10 @@ pub(crate) struct Sequential {
     /// When to look again for frames to empty.
     #[serde(default)]
     look_again: Option<Time>,
+    /// Members that sent messages about pages while the frames of this node had a bound: they know the
+    /// segment.
+    #[serde(default)]
+    met: NodeSet,
 }
 
 impl Open for Sequential {
@@ -116,6 +120,7 @@ impl Open for Sequential {
             frames: 0,
             hand: PageIndex(0),
             look_again: None,
+            met: NodeSet::EMPTY,
         }))
     }
 }
@@ -285,6 +290,7 @@ impl Hooks for Sequential {
         let Addressee::Subject(Subject::Page { page, .. }) = message.addressee() else {
             return cx.emit(Event::Stale {});
         };
+        self.meet(cx, from);
         // A page that came unasked must not push out another: two full nodes would go on for ever.
         let asked = self
             .pages
@@ -331,7 +337,10 @@ impl Hooks for Sequential {
         match gone {
             Gone::Mapping(mapping) => self.unmapped(mapping),
             Gone::Client(client) => self.client_gone(cx, client),
-            Gone::Member(node) => self.member_gone(cx, node),
+            Gone::Member(node) => {
+                self.met.remove(node);
+                self.member_gone(cx, node);
+            }
             Gone::Membership => self.expelled(cx),
         }
     }

@@ -70,6 +70,13 @@ impl Sequential {
         }
     }
 
+    /// A member knows the segment.
+    pub(super) fn meet(&mut self, cx: &Cx<'_>, node: NodeId) {
+        if cx.shell.memory.is_bounded() {
+            self.met.insert(node);
+        }
+    }
+
     /// Empties frames while the node has more than it should, a program waiting.
     pub(super) fn relieve(&mut self, cx: &mut Cx<'_>) {
         let in_vain = self.look_again.is_some_and(|due| due > cx.now + SOON);
@@ -169,7 +176,7 @@ impl Sequential {
         let home = cx.home(self.rules.segment);
         let mut all = NodeSet::only(home);
         if self.rules.manager == Manager::Dynamic || home == cx.me() {
-            all = all.union(knowing);
+            all = all.union(knowing).union(self.met);
             all.insert(cx.coordinator());
         }
         let fit = |node: &NodeId| *node != cx.me() && cx.is_alive(*node);
