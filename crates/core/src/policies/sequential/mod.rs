@@ -245,11 +245,6 @@ impl Sequential {
             .collect()
     }
 
-    /// Whether a snapshot keeps all pages where they are.
-    fn is_held_at(&self, now: Time) -> bool {
-        self.held_until() > now
-    }
-
     fn timer(&self, page: PageIndex) -> Timer {
         Timer::Subject(self.rules.subject(page))
     }
@@ -292,10 +287,7 @@ impl Hooks for Sequential {
         };
         self.meet(cx, from);
         // A page that came unasked must not push out another: two full nodes would go on for ever.
-        let asked = self
-            .pages
-            .get(page)
-            .is_some_and(|page| page.own.want().is_some());
+        let asked = cx.shell.memory.is_bounded() && self.wants(page);
         match message {
             Message::Ask(ask) if self.goes_to_library(&ask) => {
                 if cx.home(self.rules.segment) == cx.me() {
@@ -418,7 +410,7 @@ impl Hooks for Sequential {
     }
 
     fn is_held(&self, now: Time) -> bool {
-        self.is_held_at(now)
+        self.held_until() > now
     }
 
     fn pressed(&mut self, cx: &mut Cx<'_>) {
@@ -426,9 +418,7 @@ impl Hooks for Sequential {
     }
 
     fn forgotten(&mut self, cx: &mut Cx<'_>) {
-        while self.frames > 0 {
-            self.count_frame(cx, false);
-        }
+        cx.shell.memory.used -= core::mem::take(&mut self.frames);
     }
 
     fn memory(&self, into: &mut MemoryReport) {

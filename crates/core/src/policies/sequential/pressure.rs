@@ -77,6 +77,12 @@ impl Sequential {
         }
     }
 
+    /// Whether this node has requested the page.
+    pub(super) fn wants(&self, page: PageIndex) -> bool {
+        let page = self.pages.get(page);
+        page.is_some_and(|page| page.own.want().is_some())
+    }
+
     /// Empties frames while the node has more than it should, a program waiting.
     pub(super) fn relieve(&mut self, cx: &mut Cx<'_>) {
         let in_vain = self.look_again.is_some_and(|due| due > cx.now + SOON);
@@ -95,7 +101,7 @@ impl Sequential {
 
     fn relieve_by(&mut self, cx: &mut Cx<'_>, burst: usize) {
         let excess = cx.shell.memory.excess();
-        if excess == 0 || self.frames == 0 || self.is_held_at(cx.now) {
+        if excess == 0 || self.frames == 0 || self.held_until() > cx.now {
             return;
         }
         let wanted = burst.min(excess as usize);
