@@ -245,9 +245,13 @@ impl Daemon {
     /// Handles a datagram: alone, or in one turn with those received with it.
     fn handle(&mut self, whose: (SocketAddr, PublicKey), at: Range<usize>, more: bool) {
         let room = &mut self.receive_batch.room()[at.clone()];
-        if !self.driver.executor.lending.open(room) {
-            return self.driver.executor.count(Count::PagesForged, 1);
-        }
+        let at = match self.driver.executor.lending.open(room) {
+            None => at,
+            Some(spoiled) => {
+                self.driver.executor.count(Count::PagesForged, 1);
+                at.start..at.start + spoiled
+            }
+        };
         let heard = self.driver.heard();
         let alone = heard == 0 && !more;
         if alone || may_bring_diffs(self.receive_batch.at(at.clone())) {

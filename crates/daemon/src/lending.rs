@@ -12,7 +12,7 @@ use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_os::region::{Region, Shape};
 use pagemesh_seal::{PAGE_SECRET, PageSealer, SystemDice};
 use pagemesh_wire::header::HEADER_SIZE;
-use pagemesh_wire::peer::{Got, LentPage, Message, PageSeal};
+use pagemesh_wire::peer::{DonorReply, Got, LentPage, Message, PageSeal};
 use pagemesh_wire::{PageIndex, SegmentId};
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
@@ -108,20 +108,24 @@ impl Lending {
         self.sealer.seal(lent, &mut self.sealed)
     }
 
-    /// Opens the page of a datagram in place, if it is one that this node lent. False if its donor
-    /// has changed it, or it is another version.
-    pub(crate) fn open(&mut self, datagram: &mut [u8]) -> bool {
+    /// Opens the page of a datagram in place, if it is one that this node lent. If its donor has
+    /// changed it, or it is another version, a message that says so takes its place, of this length.
+    pub(crate) fn open(&mut self, datagram: &mut [u8]) -> Option<usize> {
         if datagram.get(HEADER_SIZE) != Some(&Message::GOT) {
-            return true;
+            return None;
         }
-        let Ok((_, Message::Got(Got { lent, seal }), _)) = Message::decode(datagram) else {
+        let Ok((header, Message::Got(Got { lent, seal }), _)) = Message::decode(datagram) else {
             // The core refuses it.
-            return true;
+            return None;
         };
-        let Some(start) = datagram.len().checked_sub(PAGE) else {
-            return true;
-        };
-        self.sealer.open(lent, seal, &mut datagram[start..])
+        let start = datagram.len().checked_sub(PAGE)?;
+        if self.sealer.open(lent, seal, &mut datagram[start..]) {
+            return None;
+        }
+        let mut spoiled = Vec::new();
+        Message::DonorReply(DonorReply::Spoiled(lent)).encode(header, &mut spoiled);
+        datagram[..spoiled.len()].copy_from_slice(&spoiled);
+        Some(spoiled.len())
     }
 
     /// Writes neighbouring pages to the file of their segment.

@@ -301,7 +301,8 @@ samples! {
         Put: Message::Put(put());
         Got: Message::Got(Got { lent: lent(), seal: PageSeal([7; 16]) });
         DonorReply: Message::DonorReply(DonorReply::Kept(lent())), Message::DonorReply(DonorReply::Refused(lent())),
-            Message::DonorReply(DonorReply::Missing(lent())), Message::DonorReply(DonorReply::Moved(lent(), NodeId(3)));
+            Message::DonorReply(DonorReply::Missing(lent())), Message::DonorReply(DonorReply::Moved(lent(), NodeId(3))),
+            Message::DonorReply(DonorReply::Spoiled(lent()));
         Global: Message::Global(Global::Get {
             segment: page().segment(), pages: vec![(PageIndex(3), Version(6))], forget: true,
         }), Message::Global(Global::Drop {

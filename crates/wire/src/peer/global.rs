@@ -66,6 +66,9 @@ pub enum DonorReply {
     Missing(LentPage),
     /// The donor has sent the page on to another node.
     Moved(LentPage, NodeId),
+    /// The donor sent a page that is not the one its owner sealed. No donor says so of itself: the
+    /// owner's driver does, in the place of the page.
+    Spoiled(LentPage),
 }
 
 impl DonorReply {
@@ -73,9 +76,11 @@ impl DonorReply {
     #[must_use]
     pub fn lent(self) -> LentPage {
         match self {
-            Self::Kept(lent) | Self::Refused(lent) | Self::Missing(lent) | Self::Moved(lent, _) => {
-                lent
-            }
+            Self::Kept(lent)
+            | Self::Refused(lent)
+            | Self::Missing(lent)
+            | Self::Moved(lent, _)
+            | Self::Spoiled(lent) => lent,
         }
     }
 }

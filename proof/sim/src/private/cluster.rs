@@ -9,7 +9,9 @@ use crate::plan::{pace, weather};
 use crate::small::{self, Check, Log, Queue};
 use pagemesh_core::{At, Budgets, Input, Node, Pace, Placement, Reply, Request, Time};
 use pagemesh_wire::header::Header;
-use pagemesh_wire::peer::{Access, Backing, Forward, Got, Message, Policy, Refusal, SegmentSpec};
+use pagemesh_wire::peer::{
+    Access, Backing, DonorReply, Forward, Got, Message, Policy, Refusal, SegmentSpec,
+};
 use pagemesh_wire::{
     ByteLen, ClientId, ClusterId, MappingId, PAGE_SIZE, PageCount, PageIndex, PublicKey, SegmentId,
     Ticket,
@@ -327,7 +329,7 @@ impl Cluster {
 
     /// A datagram arrives: the driver opens a page that comes back.
     fn arrive(&mut self, host: usize, source: SocketAddr, mut bytes: Vec<u8>) -> Check {
-        let (_, message, behind) = Message::decode(&bytes).map_err(|why| why.to_string())?;
+        let (header, message, behind) = Message::decode(&bytes).map_err(|why| why.to_string())?;
         let start = bytes.len() - behind.len();
         self.note(host, || format!("<- {}", legible(&message)));
         self.arriving = None;
@@ -337,7 +339,9 @@ impl Cluster {
                 if !memory.open(got.lent, got.seal, &mut bytes[start..]) {
                     self.remote.forged += 1;
                     self.note(host, || "it is not what was sealed".into());
-                    return Ok(());
+                    bytes.clear();
+                    let spoiled = DonorReply::Spoiled(got.lent);
+                    Message::DonorReply(spoiled).encode(header, &mut bytes);
                 }
             }
             Message::Put(put) => {

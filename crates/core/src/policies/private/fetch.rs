@@ -178,6 +178,22 @@ impl Private {
         }
     }
 
+    /// A donor sent something else than the page: it would again, since donors keep what they send.
+    /// A page that is on no disk is asked for again nevertheless.
+    pub(super) fn spoiled(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        page: PageIndex,
+        version: Version,
+    ) {
+        if self.pages.get(&page).is_some_and(|known| known.on_disk) {
+            self.missing(cx, from, page, version);
+        } else {
+            cx.emit(Event::Stale {});
+        }
+    }
+
     /// A donor has sent a page on to another node, which has it from now on (G26).
     pub(super) fn moved(&mut self, cx: &mut Cx<'_>, from: NodeId, (lent, to): (LentPage, NodeId)) {
         let page = lent.page;

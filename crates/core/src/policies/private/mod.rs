@@ -326,6 +326,7 @@ impl Hooks for Private {
                     DonorReply::Refused(_) => self.refused(cx, from, page, version),
                     DonorReply::Missing(_) => self.missing(cx, from, page, version),
                     DonorReply::Moved(lent, to) => self.moved(cx, from, (lent, to)),
+                    DonorReply::Spoiled(_) => self.spoiled(cx, from, page, version),
                 }
             }
             _ => return cx.emit(Event::Stale {}),

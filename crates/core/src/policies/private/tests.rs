@@ -247,13 +247,14 @@ fn zeros_that_were_only_read_cost_nothing_to_drop() {
 
 #[test]
 fn a_donor_that_has_nothing_says_nothing_or_is_gone_means_the_disk() {
-    for how in 0..3 {
+    for how in 0..4 {
         let mut bench = Bench::new(Backing::File, &[DONOR]);
         for page in 0..3 {
             bench.fault(page, Access::Write);
         }
         assert_eq!(bench.fault(0, Access::Write).last().unwrap(), "get [0]→n2");
         let done = match how {
+            3 => bench.hear(DONOR, Message::DonorReply(DonorReply::Spoiled(lent(0, 1)))),
             0 => bench.hear(DONOR, Message::DonorReply(DonorReply::Missing(lent(0, 1)))),
             1 => bench.wait(0, 3),
             _ => bench.with(|policy, cx| policy.gone(cx, Gone::Member(DONOR))),
