@@ -1,27 +1,15 @@
 //! What a daemon does: it carries out what its node decided.
 
 use super::RejoinMistake;
-use super::cluster::{Check, Cluster};
+use super::cluster::Cluster;
 use super::memory::Word;
+use crate::small::{Check, Driver, Turn};
 use pagemesh_core::{
-    At, DiffWork, Effect, EffectExecutor, Event, Input, Mappings, Next, PageRange, Reclaimed,
-    Reply, Rights, Source,
+    At, Effect, Event, Mappings, Node, PageRange, Reclaimed, Reply, Rights, Source, Time,
 };
 use pagemesh_wire::header::Header;
-use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{Message, Refusal};
 use pagemesh_wire::{ClientId, MappingId, PAGE_SIZE, SegmentId, SyncKey, Ticket};
-use std::net::SocketAddr;
-
-/// Carries out the effects of one input of a host.
-pub(super) struct Executor<'a> {
-    pub(super) cluster: &'a mut Cluster,
-    pub(super) host: usize,
-    /// The page behind the present datagram.
-    pub(super) payload: &'a [u8],
-    /// Inputs that effects gave rise to.
-    pub(super) follow: Vec<Input<'static>>,
-}
 
 fn bytes_of(value: u64) -> Vec<u8> {
     let mut bytes = vec![0; PAGE_SIZE];
@@ -29,47 +17,48 @@ fn bytes_of(value: u64) -> Vec<u8> {
     bytes
 }
 
-impl Executor<'_> {
-    fn contents(&mut self, at: At, source: Source) -> Check<u64> {
-        let memory = self.cluster.memory(self.host);
+impl Cluster {
+    fn contents(&mut self, turn: Turn<'_>, at: At, source: Source) -> Check<u64> {
+        let memory = self.memory(turn.host);
         let value = match source {
             Source::Zero => Some(0),
             Source::Frame => memory.frames.get(&at).copied(),
             Source::Stash => memory.stash.get(&at).copied(),
-            Source::Payload => self.payload.first_chunk().map(|it| u64::from_le_bytes(*it)),
+            Source::Payload => turn.behind.first_chunk().map(|it| u64::from_le_bytes(*it)),
             other => return Err(format!("{at:?} comes from {other:?}")),
         };
         value.ok_or_else(|| format!("{at:?} has no contents in {source:?}"))
     }
 }
 
-impl EffectExecutor for Executor<'_> {
-    type Error = String;
+impl Driver for Cluster {
+    fn now(&self) -> Time {
+        self.time()
+    }
+
+    fn node(&mut self, host: usize) -> Option<&mut Node> {
+        Some(&mut self.hosts[host].node)
+    }
 
     fn send(
         &mut self,
-        address: SocketAddr,
-        header: Header,
+        turn: Turn<'_>,
+        to: (usize, Header),
         message: Box<Message>,
         page: Option<(At, Source)>,
     ) -> Check {
         let behind = match page {
-            Some((at, source)) => bytes_of(self.contents(at, source)?),
+            Some((at, source)) => bytes_of(self.contents(turn, at, source)?),
             None => Vec::new(),
         };
-        self.cluster
-            .send(self.host, (address, header), &message, &behind);
+        self.transmit(turn.host, to, &message, &behind);
         Ok(())
     }
 
-    fn send_notice(&mut self, _: SocketAddr, _: Notice) -> Check {
-        Ok(())
-    }
-
-    fn fill(&mut self, pages: PageRange, source: Source) -> Check {
+    fn fill(&mut self, turn: Turn<'_>, pages: PageRange, source: Source) -> Check {
         for at in pages.iter() {
-            let value = self.contents(at, source)?;
-            let memory = self.cluster.memory(self.host);
+            let value = self.contents(turn, at, source)?;
+            let memory = self.memory(turn.host);
             if memory.rights(at) != Rights::None {
                 return Err(format!("INV-fill-before-map: {at:?} is mapped"));
             }
@@ -78,15 +67,15 @@ impl EffectExecutor for Executor<'_> {
         Ok(())
     }
 
-    fn map(&mut self, mappings: Mappings, pages: PageRange, rights: Rights) -> Check {
+    fn map(&mut self, host: usize, mappings: Mappings, pages: PageRange, rights: Rights) -> Check {
         for at in pages.iter() {
-            self.cluster.map(self.host, mappings, at, rights)?;
+            self.map_page(host, mappings, at, rights)?;
         }
         Ok(())
     }
 
-    fn protect(&mut self, _: Mappings, pages: PageRange) -> Check {
-        let memory = self.cluster.memory(self.host);
+    fn protect(&mut self, host: usize, _: Mappings, pages: PageRange) -> Check {
+        let memory = self.memory(host);
         for at in pages.iter() {
             if let Some(rights) = memory.rights.get_mut(&at) {
                 *rights = (*rights).min(Rights::Read);
@@ -95,9 +84,9 @@ impl EffectExecutor for Executor<'_> {
         Ok(())
     }
 
-    fn evict(&mut self, pages: PageRange, keep: bool) -> Check {
-        let forgets = self.cluster.plants(RejoinMistake::EvictForgotten);
-        let memory = self.cluster.memory(self.host);
+    fn evict(&mut self, host: usize, pages: PageRange, keep: bool) -> Check {
+        let forgets = self.plants(RejoinMistake::EvictForgotten);
+        let memory = self.memory(host);
         for at in pages.iter() {
             let value = memory.frames.get(&at).copied();
             if keep {
@@ -112,38 +101,34 @@ impl EffectExecutor for Executor<'_> {
         Ok(())
     }
 
-    fn drop_stash(&mut self, at: At) -> Check {
-        self.cluster.memory(self.host).stash.remove(&at);
+    fn drop_stash(&mut self, host: usize, at: At) -> Check {
+        self.memory(host).stash.remove(&at);
         Ok(())
     }
 
-    fn stow(&mut self, at: At) -> Check {
-        let value = self.contents(at, Source::Payload)?;
-        self.cluster.memory(self.host).stash.insert(at, value);
+    fn stow(&mut self, turn: Turn<'_>, at: At) -> Check {
+        let value = self.contents(turn, at, Source::Payload)?;
+        self.memory(turn.host).stash.insert(at, value);
         Ok(())
     }
 
-    fn fail(&mut self, mapping: MappingId, at: At, why: Refusal) -> Check {
-        self.cluster.failed(self.host, mapping, at, &why);
+    fn fail(&mut self, host: usize, mapping: MappingId, at: At, why: Refusal) -> Check {
+        self.failed(host, mapping, at, &why);
         Ok(())
     }
 
-    fn has_run(&mut self, _: At) -> Check<bool> {
-        Ok(true)
-    }
-
-    fn forget(&mut self, segment: SegmentId) -> Check {
-        self.cluster.memory(self.host).forget(segment);
+    fn forget(&mut self, host: usize, segment: SegmentId) -> Check {
+        self.memory(host).forget(segment);
         Ok(())
     }
 
-    fn lend_lock(&mut self, key: SyncKey, client: ClientId, wanted: bool) -> Check {
-        self.cluster.lend(self.host, key, client, wanted)
+    fn lend_lock(&mut self, host: usize, key: SyncKey, by: (ClientId, bool)) -> Check {
+        self.lend(host, key, by)
     }
 
-    fn reclaim_lock(&mut self, key: SyncKey) -> Check<Reclaimed> {
-        let returns = self.cluster.plants(RejoinMistake::HeldLockReturned);
-        let memory = self.cluster.memory(self.host);
+    fn reclaim_lock(&mut self, host: usize, key: SyncKey) -> Check<Reclaimed> {
+        let returns = self.plants(RejoinMistake::HeldLockReturned);
+        let memory = self.memory(host);
         Ok(match memory.words.get_mut(&key) {
             Some(Word::Held(wanted)) => {
                 *wanted = true;
@@ -162,32 +147,20 @@ impl EffectExecutor for Executor<'_> {
         })
     }
 
-    fn reply(&mut self, ticket: Ticket, reply: Reply) -> Check {
-        self.cluster.replied(self.host, ticket, reply)
+    fn reply(&mut self, host: usize, ticket: Ticket, reply: Reply) -> Check {
+        self.replied(host, ticket, reply)
     }
 
-    fn diff_work(&mut self, _: DiffWork) -> Check {
-        Err("no diff is used here".into())
+    fn emit(&mut self, host: usize, event: Event) -> Check {
+        self.note(host, || format!("{event:?}"));
+        self.told(host, event)
     }
 
-    fn store(&mut self, _: PageRange) -> Check<bool> {
-        Err("no file of private pages is used here".into())
+    fn about_to(&mut self, host: usize, effect: &Effect) {
+        self.note(host, || format!("{effect:?}"));
     }
 
-    fn emit(&mut self, event: Event) -> Check {
-        self.cluster.told(self.host, event)
-    }
-
-    fn follow(&mut self, input: Input<'static>) {
-        self.follow.push(input);
-    }
-
-    fn before(&mut self, _: usize, rest: &[Effect]) -> Next {
-        if let [effect, ..] = rest
-            && !matches!(effect, Effect::Send { .. })
-        {
-            self.cluster.note(self.host, || format!("{effect:?}"));
-        }
-        Next::Execute
+    fn arm(&mut self, host: usize, due: Time) {
+        self.call_at(host, due);
     }
 }

@@ -10,6 +10,7 @@
 mod cluster;
 mod executor;
 mod memory;
+mod programs;
 #[cfg(test)]
 mod tests;
 
