@@ -31,22 +31,19 @@ fn address(index: usize) -> SocketAddr {
 
 fn node(index: usize) -> Node {
     Node::new(Config {
-        name: format!("host{index}"),
-        address: address(index),
-        incarnation: Incarnation(index as u64 + 100),
-        key: PublicKey::NONE,
-        start: match index {
-            0 => Start::Found(ClusterId(77)),
-            _ => Start::Join(address(0)),
-        },
         pace: Pace {
             ahead: 0,
             ..Pace::default()
         },
-        check_races: false,
-        quotas: pagemesh_core::Quotas::default(),
-        standby: false,
-        rejoin: false,
+        ..Config::plain(
+            format!("host{index}"),
+            address(index),
+            Incarnation(index as u64 + 100),
+            match index {
+                0 => Start::Found(ClusterId(77)),
+                _ => Start::Join(address(0)),
+            },
+        )
     })
 }
 

@@ -32,6 +32,29 @@ pub struct Config {
     pub rejoin: bool,
 }
 
+impl Config {
+    /// A node that seals nothing and has all defaults.
+    pub fn plain(
+        name: impl Into<String>,
+        address: SocketAddr,
+        incarnation: Incarnation,
+        start: Start,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            address,
+            incarnation,
+            key: PublicKey::NONE,
+            start,
+            pace: Pace::default(),
+            check_races: false,
+            quotas: Quotas::default(),
+            standby: false,
+            rejoin: false,
+        }
+    }
+}
+
 /// Quotas of one user in the whole cluster. The superuser has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Quotas {

@@ -296,18 +296,12 @@ impl Shell {
         use pagemesh_wire::{ClusterId, Incarnation, PublicKey};
 
         let address = core::net::SocketAddr::from(([127, 0, 0, 1], 1));
-        let mut shell = Self::new(Config {
-            name: "me".into(),
+        let mut shell = Self::new(Config::plain(
+            "me",
             address,
-            incarnation: Incarnation(1),
-            key: PublicKey::NONE,
-            start: Start::Found(ClusterId(1)),
-            pace: Pace::default(),
-            check_races: false,
-            quotas: crate::Quotas::default(),
-            standby: false,
-            rejoin: false,
-        });
+            Incarnation(1),
+            Start::Found(ClusterId(1)),
+        ));
         shell.me = me;
         let members = (1..=4).map(|id| Member {
             id: NodeId(id),

@@ -225,24 +225,18 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagemesh_core::{Config, Effects, Pace, Start};
+    use pagemesh_core::{Config, Effects, Start};
     use pagemesh_recorder::Verdict;
     use pagemesh_wire::{ClusterId, Incarnation};
     use std::os::unix::fs::PermissionsExt as _;
 
     fn node() -> Node {
-        Node::new(Config {
-            name: "test".into(),
-            address: ([127, 0, 0, 1], 1).into(),
-            incarnation: Incarnation(1),
-            key: pagemesh_wire::PublicKey::NONE,
-            start: Start::Found(ClusterId(1)),
-            pace: Pace::default(),
-            check_races: false,
-            quotas: pagemesh_core::Quotas::default(),
-            standby: false,
-            rejoin: false,
-        })
+        Node::new(Config::plain(
+            "test",
+            ([127, 0, 0, 1], 1).into(),
+            Incarnation(1),
+            Start::Found(ClusterId(1)),
+        ))
     }
 
     #[test]

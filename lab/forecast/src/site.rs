@@ -2,7 +2,7 @@
 //! one's, and the inputs that wait for that daemon.
 
 use core::time::Duration;
-use pagemesh_core::{Config, Effects, Input, Node, Pace, Start, Time};
+use pagemesh_core::{Config, Effects, Input, Node, Start, Time};
 use pagemesh_wire::{ClusterId, Incarnation, PublicKey};
 use std::net::{IpAddr, SocketAddr};
 
@@ -31,18 +31,12 @@ pub(crate) fn node(host: usize) -> Node {
         0 => Start::Found(ClusterId(1)),
         _ => Start::Join(address(0)),
     };
-    Node::new(Config {
-        name: format!("host{host}"),
-        address: address(host),
-        incarnation: Incarnation(host as u64 + 1),
-        key: PublicKey::NONE,
+    Node::new(Config::plain(
+        format!("host{host}"),
+        address(host),
+        Incarnation(host as u64 + 1),
         start,
-        pace: Pace::default(),
-        check_races: false,
-        quotas: pagemesh_core::Quotas::default(),
-        standby: false,
-        rejoin: false,
-    })
+    ))
 }
 
 /// An input that waits for a daemon.

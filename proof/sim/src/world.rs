@@ -127,16 +127,15 @@ impl World {
         let ways = Ways::new(leaves, sealed, self.setting.seed, index);
         let guard = Sealing::new(self.setting.sealed, self.setting.seed, index);
         let config = Config {
-            name: format!("host{}", index + 1),
-            address,
-            incarnation: Incarnation(dice.number() | 1),
             key: guard.key(),
-            start,
             pace: self.setting.pace,
-            check_races: false,
-            quotas: pagemesh_core::Quotas::default(),
             standby: self.setting.standby,
-            rejoin: false,
+            ..Config::plain(
+                format!("host{}", index + 1),
+                address,
+                Incarnation(dice.number() | 1),
+                start,
+            )
         };
         let starts_at = Time(plan.starts_at.max(self.now.0));
         let node = Node::new(config);

@@ -1,7 +1,7 @@
 //! Two nodes on a perfect wire, each with a journal.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use pagemesh_core::{Config, Effect, Effects, Input, Node, Pace, Reply, Request, Start, Time};
+use pagemesh_core::{Config, Effect, Effects, Input, Node, Reply, Request, Start, Time};
 use pagemesh_recorder::Journal;
 use pagemesh_wire::peer::{Access, Credentials, Manager, Policy, SegmentSpec, Window};
 use pagemesh_wire::{
@@ -74,21 +74,15 @@ fn address(side: usize) -> SocketAddr {
 }
 
 fn side(index: usize) -> Side {
-    let node = Node::new(Config {
-        name: format!("host{index}"),
-        address: address(index),
-        incarnation: Incarnation(index as u64 + 100),
-        key: PublicKey::NONE,
-        start: match index {
+    let node = Node::new(Config::plain(
+        format!("host{index}"),
+        address(index),
+        Incarnation(index as u64 + 100),
+        match index {
             0 => Start::Found(ClusterId(77)),
             _ => Start::Join(address(0)),
         },
-        pace: Pace::default(),
-        check_races: false,
-        quotas: pagemesh_core::Quotas::default(),
-        standby: false,
-        rejoin: false,
-    });
+    ));
     Side {
         journal: Journal::begin(memory(), LOG, &node, b"registry").expect("it fits"),
         node,

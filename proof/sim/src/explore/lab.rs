@@ -7,7 +7,7 @@ use super::timeless::digest;
 use crate::check::Violation;
 use pagemesh_core::limits::{LARGE_DIFF, LARGE_DIFFS_SHOWN};
 use pagemesh_core::{Config, Input, Pace, Start};
-use pagemesh_wire::{ClusterId, Incarnation, NodeId, PublicKey, SegmentId};
+use pagemesh_wire::{ClusterId, Incarnation, NodeId, SegmentId};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::SocketAddr;
@@ -90,20 +90,17 @@ impl Lab {
             Start::Join(address(0))
         };
         let config = Config {
-            name: format!("n{}", host + 1),
-            address: address(host),
-            incarnation: Incarnation(host as u64 + 1),
-            start,
             pace: Pace {
                 ahead: self.setting.ahead(),
                 notices: self.setting.notices,
                 ..pace()
             },
-            check_races: false,
-            quotas: pagemesh_core::Quotas::default(),
-            standby: false,
-            rejoin: false,
-            key: PublicKey::NONE,
+            ..Config::plain(
+                format!("n{}", host + 1),
+                address(host),
+                Incarnation(host as u64 + 1),
+                start,
+            )
         };
         let site = Site::new(config, self.setting.canary);
         SiteId(self.sites.keep(site.digest(), site))

@@ -12,9 +12,9 @@ pub(crate) use driver::{Driver, Executor, Turn, input};
 pub(crate) use queue::{Log, Queue};
 
 use core::net::SocketAddr;
-use pagemesh_core::{Config, Pace, Quotas, Start};
+use pagemesh_core::{Config, Pace, Start};
 use pagemesh_wire::peer::Credentials;
-use pagemesh_wire::{ClusterId, Incarnation, PublicKey};
+use pagemesh_wire::{ClusterId, Incarnation};
 
 /// The law of drivers, or an invariant, was broken.
 pub(crate) type Check<T = ()> = Result<T, String>;
@@ -35,19 +35,16 @@ pub(crate) fn host_at(address: SocketAddr) -> usize {
 /// The configuration of a host's node. The first host founds the cluster, the others join it.
 pub(crate) fn config(host: usize, cluster: ClusterId, incarnation: u64, pace: Pace) -> Config {
     Config {
-        name: format!("host{host}"),
-        address: address(host),
-        incarnation: Incarnation(incarnation),
-        key: PublicKey::NONE,
-        start: match host {
-            0 => Start::Found(cluster),
-            _ => Start::Join(address(0)),
-        },
         pace,
-        check_races: false,
-        quotas: Quotas::default(),
-        standby: false,
-        rejoin: false,
+        ..Config::plain(
+            format!("host{host}"),
+            address(host),
+            Incarnation(incarnation),
+            match host {
+                0 => Start::Found(cluster),
+                _ => Start::Join(address(0)),
+            },
+        )
     }
 }
 

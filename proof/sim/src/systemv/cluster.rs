@@ -14,7 +14,7 @@ use crate::plan::{Profile, pace, weather};
 use pagemesh_core::{Config, Input, Node, Start, Time};
 use pagemesh_wire::peer::Credentials;
 use pagemesh_wire::sysv::{Ask, Id, Limits, Op, Who};
-use pagemesh_wire::{ClientId, ClusterId, Incarnation, PublicKey, SegmentId, Ticket};
+use pagemesh_wire::{ClientId, ClusterId, Incarnation, SegmentId, Ticket};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::net::SocketAddr;
@@ -127,16 +127,13 @@ impl Cluster {
             };
             cluster.hosts.push(Host {
                 node: Node::new(Config {
-                    name: format!("host{host}"),
-                    address: address(host),
-                    incarnation: Incarnation(cluster.dice.number() | 1),
-                    key: PublicKey::NONE,
-                    start,
                     pace,
-                    check_races: false,
-                    quotas: pagemesh_core::Quotas::default(),
-                    standby: false,
-                    rejoin: false,
+                    ..Config::plain(
+                        format!("host{host}"),
+                        address(host),
+                        Incarnation(cluster.dice.number() | 1),
+                        start,
+                    )
                 }),
                 gone: false,
                 deadline: None,

@@ -142,20 +142,19 @@ impl Cluster {
     pub fn add_node(&mut self, asks: usize) -> NodeId {
         let index = self.nodes.len();
         self.nodes.push(Node::new(Config {
-            name: format!("host{index}"),
-            address: address(index),
-            incarnation: Incarnation(index as u64 + 100),
-            key: PublicKey::NONE,
-            start: if index == 0 {
-                Start::Found(ClusterId(77))
-            } else {
-                Start::Join(address(asks))
-            },
             pace: self.pace,
-            check_races: false,
-            quotas: pagemesh_core::Quotas::default(),
             standby: self.standby,
             rejoin: self.rejoin,
+            ..Config::plain(
+                format!("host{index}"),
+                address(index),
+                Incarnation(index as u64 + 100),
+                if index == 0 {
+                    Start::Found(ClusterId(77))
+                } else {
+                    Start::Join(address(asks))
+                },
+            )
         }));
         let node = NodeId(index as u16 + 1);
         self.input(node, Input::Deadline);

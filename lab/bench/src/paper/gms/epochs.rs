@@ -3,9 +3,7 @@
 
 use super::document::Document;
 use anyhow::{Context, Result, ensure};
-use pagemesh_core::{
-    Budgets, Config, Effect, Effects, Input, Node, Pace, Placement, Quotas, Start, Time,
-};
+use pagemesh_core::{Budgets, Config, Effect, Effects, Input, Node, Placement, Start, Time};
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{Global, LentPage, Message, PageSeal, Put};
 use pagemesh_wire::{
@@ -80,20 +78,16 @@ fn node_at(address: SocketAddr) -> usize {
 impl Cluster {
     /// Nodes that are all members of one cluster, and lend.
     fn joined(size: usize) -> Result<Self> {
-        let config = |node: usize| Config {
-            name: format!("node{node}"),
-            address: address(node),
-            incarnation: Incarnation(node as u64 + 1),
-            key: PublicKey::NONE,
-            start: match node {
-                0 => Start::Found(ClusterId(1)),
-                _ => Start::Join(address(0)),
-            },
-            pace: Pace::default(),
-            check_races: false,
-            quotas: Quotas::default(),
-            standby: false,
-            rejoin: false,
+        let config = |node: usize| {
+            Config::plain(
+                format!("node{node}"),
+                address(node),
+                Incarnation(node as u64 + 1),
+                match node {
+                    0 => Start::Found(ClusterId(1)),
+                    _ => Start::Join(address(0)),
+                },
+            )
         };
         let mut cluster = Self {
             nodes: (0..size).map(|node| Node::new(config(node))).collect(),
