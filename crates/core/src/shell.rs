@@ -6,6 +6,7 @@ use crate::config::{Config, Pace};
 use crate::continuation::Continuation;
 use crate::effect::{Effect, Effects, Reply, Source};
 use crate::event::Event;
+use crate::executor::At;
 use crate::global::Memory;
 use crate::patience::{Awaited, Patience};
 use crate::time::Time;
@@ -14,7 +15,9 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{Health, MemberView, Message, Refusal};
-use pagemesh_wire::{ClusterId, NodeId, NodeSet, PageIndex, RequestId, SegmentId, Ticket};
+use pagemesh_wire::{
+    ClusterId, MappingId, NodeId, NodeSet, PageIndex, RequestId, SegmentId, Ticket,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -172,6 +175,17 @@ impl Cx<'_> {
 
     pub(crate) fn emit(&mut self, event: Event) {
         self.effects.emit(event);
+    }
+
+    /// Fails an access that can never be served.
+    pub(crate) fn fail(&mut self, mapping: MappingId, (segment, page): At, why: Refusal) {
+        self.emit(Event::Failed { segment, page });
+        self.push(Effect::Fail {
+            mapping,
+            segment,
+            page,
+            why,
+        });
     }
 
     pub(crate) fn reply(&mut self, ticket: Ticket, reply: Reply) {

@@ -147,14 +147,7 @@ impl Private {
 
     /// An access that can never be served.
     fn fail(&self, cx: &mut Cx<'_>, mapping: MappingId, page: PageIndex, why: Refusal) {
-        let segment = self.segment;
-        cx.emit(Event::Failed { segment, page });
-        cx.push(Effect::Fail {
-            mapping,
-            segment,
-            page,
-            why,
-        });
+        cx.fail(mapping, (self.segment, page), why);
     }
 
     /// Serves an access if the page is in the memory of this node.

@@ -22,7 +22,7 @@ impl Release {
         let segment = self.segment;
         let page = self.pages.page(index);
         if let Some(with) = page.lost {
-            return fail(cx, mapping, (segment, index), with);
+            return cx.fail(mapping, (segment, index), Refusal::NodeGone(with));
         }
         page.believed = false;
         if page.copy == Copy::Frame {
@@ -320,20 +320,4 @@ impl Release {
             keep,
         });
     }
-}
-
-/// Fails an access that can never be served.
-pub(super) fn fail(
-    cx: &mut Cx<'_>,
-    mapping: MappingId,
-    (segment, page): (pagemesh_wire::SegmentId, PageIndex),
-    with: NodeId,
-) {
-    cx.emit(Event::Failed { segment, page });
-    cx.push(Effect::Fail {
-        mapping,
-        segment,
-        page,
-        why: Refusal::NodeGone(with),
-    });
 }

@@ -2,12 +2,11 @@
 //! [`super::copies`], the diffs it lacks are in [`super::diff_requests`].
 
 use super::Release;
-use super::memory::fail;
 use super::page::{Copy, Miss, Page};
 use super::requests::Requests;
 use crate::effect::{DiffWork, Effect, Source};
 use crate::shell::Cx;
-use pagemesh_wire::peer::DiffName;
+use pagemesh_wire::peer::{DiffName, Refusal};
 use pagemesh_wire::{NodeId, PageIndex};
 
 /// Whether this node does not know yet that there is such a member.
@@ -165,7 +164,7 @@ impl Release {
         if let Some(miss) = miss {
             cx.end(&miss.backoff, timer);
             for (mapping, _) in miss.faults {
-                fail(cx, mapping, (segment, index), with);
+                cx.fail(mapping, (segment, index), Refusal::NodeGone(with));
             }
         }
         self.collector.is_whole(cx, index);
@@ -207,7 +206,11 @@ impl Release {
             return;
         };
         for (mapping, _) in core::mem::take(&mut miss.faults) {
-            fail(cx, mapping, (segment, index), cx.coordinator());
+            cx.fail(
+                mapping,
+                (segment, index),
+                Refusal::NodeGone(cx.coordinator()),
+            );
         }
     }
 

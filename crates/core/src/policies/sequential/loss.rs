@@ -1,8 +1,6 @@
 //! Pages that will not come: all waiting threads are told.
 
 use super::context::PageContext;
-use crate::effect::Effect;
-use crate::event::Event;
 use core::time::Duration;
 use pagemesh_wire::peer::{Lost, Message, Refusal, Waiter};
 use pagemesh_wire::{MappingId, NodeId};
@@ -68,14 +66,8 @@ impl PageContext<'_, '_> {
     }
 
     pub(super) fn fail(&mut self, mapping: MappingId, with: NodeId) {
-        let (segment, page) = (self.rules.segment, self.index);
-        self.cx.emit(Event::Failed { segment, page });
-        self.cx.push(Effect::Fail {
-            mapping,
-            segment,
-            page,
-            why: Refusal::NodeGone(with),
-        });
+        let at = (self.rules.segment, self.index);
+        self.cx.fail(mapping, at, Refusal::NodeGone(with));
     }
 
     /// This node is no member any more: its pages are invalid.

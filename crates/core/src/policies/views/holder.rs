@@ -486,20 +486,9 @@ impl Views {
 
     /// Threads that wait for the page cannot be served.
     pub(super) fn fail(&mut self, cx: &mut Cx<'_>, index: PageIndex, why: &Refusal) {
-        let segment = self.segment;
         let faults = core::mem::take(&mut self.page(cx, index).faults);
         for (mapping, _) in faults {
-            cx.emit(Event::Failed {
-                segment,
-                page: index,
-            });
-            let (page, why) = (index, why.clone());
-            cx.push(Effect::Fail {
-                mapping,
-                segment,
-                page,
-                why,
-            });
+            cx.fail(mapping, (self.segment, index), why.clone());
         }
         self.ask(cx, index);
     }

@@ -33,7 +33,6 @@ impl Views {
         index: PageIndex,
         mapping: MappingId,
     ) -> bool {
-        let segment = self.segment;
         let Some(with) = self.page(cx, index).lost else {
             return false;
         };
@@ -41,14 +40,7 @@ impl Views {
             self.renew(cx, index);
             return false;
         }
-        let (page, why) = (index, Refusal::NodeGone(with));
-        cx.emit(Event::Failed { segment, page });
-        cx.push(Effect::Fail {
-            mapping,
-            segment,
-            page,
-            why,
-        });
+        cx.fail(mapping, (self.segment, index), Refusal::NodeGone(with));
         true
     }
 

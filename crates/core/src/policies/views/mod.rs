@@ -361,14 +361,7 @@ impl Views {
         for index in self.pages.keys().copied().collect::<Vec<_>>() {
             self.page(cx, index).want = None;
             for (mapping, _) in core::mem::take(&mut self.page(cx, index).faults) {
-                let (page, why) = (index, Refusal::NotMember);
-                cx.emit(Event::Failed { segment, page });
-                cx.push(Effect::Fail {
-                    mapping,
-                    segment,
-                    page,
-                    why,
-                });
+                cx.fail(mapping, (segment, index), Refusal::NotMember);
             }
             self.drop_runs(cx, index);
             let page = self.page(cx, index);
