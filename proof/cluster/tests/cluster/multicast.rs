@@ -1,9 +1,12 @@
 //! Datagrams for several nodes at once, as one multicast batch.
 
-use crate::support::{Cluster, Joiner, at_best, eventually, expect, load, store, stress_time};
-use pagemesh::{Access, Mapping, Mesh, Options, Policy, View};
+use crate::support::views::{OLD_SHORT, share_views};
+use crate::support::{
+    Cluster, Joiner, Stranger, at_best, eventually, expect, load, store, stress_time,
+};
+use pagemesh::{Access, Mapping, Mesh, Options, View};
 use pagemesh_cli::sandbox::{Netns, Plan};
-use pagemesh_os::udp::{Group, Received, Udp};
+use pagemesh_os::udp::Received;
 use pagemesh_wire::NodeId;
 use pagemesh_wire::multicast_batch::{self, MulticastBatch};
 use std::net::SocketAddrV4;
@@ -31,6 +34,14 @@ pub(crate) fn plan(nodes: usize, group: SocketAddrV4) -> Plan {
     let mut plan = Plan::new(nodes);
     plan.daemon_args.push(format!("--multicast={group}"));
     plan
+}
+
+/// Three nodes on one network, where strangers can join their group.
+pub(crate) fn within_reach(sealed: bool) -> Option<(Cluster, SocketAddrV4)> {
+    let group = group();
+    let mut plan = plan(3, group);
+    (plan.netns, plan.sealed) = (Netns::Never, sealed);
+    Some((Cluster::of(plan)?, group))
 }
 
 /// All nodes read the value stored last, then node 0 stores. Returns by how much the counters of
@@ -276,16 +287,12 @@ fn a_daemon_that_is_replaced_hears_on() {
 #[test]
 fn forged_multicast_batches_change_nothing() {
     for sealed in [false, true] {
-        let group = group();
-        let mut plan = plan(3, group);
-        (plan.netns, plan.sealed) = (Netns::Never, sealed);
-        let Some(cluster) = Cluster::of(plan) else {
+        let Some((cluster, group)) = within_reach(sealed) else {
             return;
         };
         let maps = cluster.share("forged", 1);
         all_hear(&cluster, &maps);
-        let enemy = Udp::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let listens = Group::join(group, &enemy).unwrap();
+        let stranger = Stranger::listening(group);
         let before = cluster.counter(1, "multicast_batches_refused");
         let mut forged = Vec::new();
         multicast_batch::begin(&mut forged);
@@ -305,9 +312,8 @@ fn forged_multicast_batches_change_nothing() {
         ];
         for _ in 0..50 {
             for bytes in &sent {
-                enemy.send(listens.address(), bytes).unwrap();
                 // Datagrams for a group, and answers to trials, have no meaning at a node.
-                let _ = enemy.send(cluster.node(1).address(), bytes);
+                stranger.say(&cluster, bytes);
             }
             stores(&cluster, &maps, 1, []);
         }
@@ -315,22 +321,11 @@ fn forged_multicast_batches_change_nothing() {
             cluster.counter(1, "multicast_batches_refused") >= before + 200
         });
         let mut buffer = [0; 2000];
-        while let Ok(Received::Datagram(length, _)) = enemy.receive(&mut buffer) {
+        while let Ok(Received::Datagram(length, _)) = stranger.socket.receive(&mut buffer) {
             let answer = MulticastBatch::decode(&buffer[..length]);
             assert_eq!(answer, None, "strangers get no answer");
         }
         all_hear(&cluster, &maps);
-    }
-}
-
-/// Keeps what has passed in a group, but for what `own` has sent itself: what it has cut off would be
-/// cut off again, until nothing is left.
-pub(crate) fn overhear(listens: &Group, own: &Udp, kept: &mut Vec<Vec<u8>>) {
-    let mut buffer = [0; 4096];
-    while let Ok(Received::Datagram(length, from)) = listens.receive(&mut buffer) {
-        if kept.len() < 400 && from != own.address() {
-            kept.push(buffer[..length].to_vec());
-        }
     }
 }
 
@@ -340,54 +335,24 @@ pub(crate) fn overhear(listens: &Group, own: &Udp, kept: &mut Vec<Vec<u8>>) {
 #[test]
 fn eb4_replayed_and_forged_refreshes_change_no_copy() {
     for sealed in [false, true] {
-        let group = group();
-        let mut plan = plan(3, group);
-        (plan.netns, plan.sealed) = (Netns::Never, sealed);
-        let Some(cluster) = Cluster::of(plan) else {
+        let Some((cluster, group)) = within_reach(sealed) else {
             return;
         };
         let warm = cluster.share("warm", 1);
         all_hear(&cluster, &warm);
-        let options = Options {
-            policy: Policy::Views { prefix: 32 },
-            ..Options::default()
-        };
-        cluster.make_on(0, "refreshed", 1, options);
-        let open = |node: usize| {
-            let segment = cluster.mesh(node).open("refreshed", Access::Writable);
-            segment.unwrap().map_views().unwrap()
-        };
-        let views = [0, 1, 2].map(open);
-        let short = View {
-            consistent: false,
-            short: true,
-            data_driven: false,
-        };
-        let enemy = Udp::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let listens = Group::join(group, &enemy).unwrap();
+        let views = share_views(&cluster, "refreshed", 1);
+        let mut stranger = Stranger::listening(group);
         let refused =
             || ["multicast_batches_refused", "seal_forged"].map(|name| cluster.counter(1, name));
         let before = refused();
-        let (mut heard, mut last) = (Vec::new(), [0; 3]);
+        let mut last = [0; 3];
         for value in 1..=300_u64 {
             store(views[0].view(View::default()).unwrap(), 0, value);
             views[0].publish(true, 0..8).unwrap();
-            overhear(&listens, &enemy, &mut heard);
-            for (number, old) in heard.iter().rev().take(6).enumerate() {
-                let mut bytes = old.clone();
-                match (value as usize + number) % 3 {
-                    0 => {}
-                    1 => bytes.truncate(bytes.len() * 2 / 3),
-                    _ => {
-                        let at = bytes.len() - 1 - (value as usize * 7) % (bytes.len() / 2);
-                        bytes[at] ^= 0x10;
-                    }
-                }
-                enemy.send(listens.address(), &bytes).unwrap();
-                let _ = enemy.send(cluster.node(1).address(), &bytes);
-            }
+            stranger.overhear();
+            stranger.repeat(&cluster, value as usize, (1, 6));
             for (seen, views) in last.iter_mut().zip(&views) {
-                let found = load(views.view(short).unwrap(), 0);
+                let found = load(views.view(OLD_SHORT).unwrap(), 0);
                 assert!(
                     (*seen..=value).contains(&found),
                     "{found} after {seen}, sealed {sealed}"
@@ -395,11 +360,12 @@ fn eb4_replayed_and_forged_refreshes_change_no_copy() {
                 *seen = found;
             }
         }
-        assert!(heard.len() > 20, "only {} batches passed", heard.len());
+        let passed = stranger.heard.len();
+        assert!(passed > 20, "only {passed} batches passed");
         eventually("the last publication is everywhere", || {
             views
                 .iter()
-                .all(|views| load(views.view(short).unwrap(), 0) == 300)
+                .all(|views| load(views.view(OLD_SHORT).unwrap(), 0) == 300)
         });
         assert!(refused() != before, "it was refused somewhere");
     }

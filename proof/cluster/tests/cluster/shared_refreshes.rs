@@ -1,10 +1,9 @@
 //! Refreshes of whole pages, and of many, that leave once for all readers.
 
-use crate::multicast::{all_hear, group, overhear, plan};
+use crate::multicast::{all_hear, group, plan, within_reach};
 use crate::sealing_keys::key;
-use crate::support::{Cluster, at_best, eventually, expect};
+use crate::support::{Cluster, Stranger, at_best, eventually, expect};
 use pagemesh::{Access, Board, BoardOptions};
-use pagemesh_cli::sandbox::Netns;
 use pagemesh_os::udp::{Group, Udp};
 use std::thread::sleep;
 use std::time::Duration;
@@ -96,36 +95,20 @@ fn eb4_a_large_refresh_leaves_once_however_many_read() {
 fn eb4_hostile_pieces_of_refreshes_tear_no_state() {
     let size = 20_000;
     for sealed in [false, true] {
-        let group = group();
-        let mut plan = plan(3, group);
-        (plan.netns, plan.sealed) = (Netns::Never, sealed);
-        let Some(cluster) = Cluster::of(plan) else {
+        let Some((cluster, group)) = within_reach(sealed) else {
             return;
         };
         all_hear(&cluster, &cluster.share("warm", 1));
         let mut writer = write_on(&cluster, 0, size);
         let mut readers = [1, 2].map(|node| read_on(&cluster, node));
-        let enemy = Udp::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let listens = Group::join(group, &enemy).unwrap();
+        let mut stranger = Stranger::listening(group);
         let refused = || cluster.counter(1, "multicast_batches_refused");
         let before = refused();
-        let (mut heard, mut last) = (Vec::new(), [0; 2]);
+        let mut last = [0; 2];
         for number in 1..=200 {
             assert_eq!(writer.publish(&state(number, size)).unwrap(), number);
-            overhear(&listens, &enemy, &mut heard);
-            for (step, old) in heard.iter().rev().step_by(3).take(8).enumerate() {
-                let mut bytes: Vec<u8> = old.clone();
-                match (number as usize + step) % 3 {
-                    0 => {}
-                    1 => bytes.truncate(bytes.len() * 2 / 3),
-                    _ => {
-                        let at = bytes.len() - 1 - (number as usize * 7) % (bytes.len() / 2);
-                        bytes[at] ^= 0x10;
-                    }
-                }
-                enemy.send(listens.address(), &bytes).unwrap();
-                let _ = enemy.send(cluster.node(1).address(), &bytes);
-            }
+            stranger.overhear();
+            stranger.repeat(&cluster, number as usize, (3, 8));
             for (reader, last) in readers.iter_mut().zip(&mut last) {
                 newest(reader, last);
             }
@@ -141,21 +124,17 @@ fn eb4_hostile_pieces_of_refreshes_tear_no_state() {
 /// others go on under keys that it does not have.
 #[test]
 fn eb4_a_revoked_writer_refreshes_no_copy() {
-    let (size, group) = (20_000, group());
-    let mut plan = plan(3, group);
-    (plan.netns, plan.sealed) = (Netns::Never, true);
-    let Some(cluster) = Cluster::of(plan) else {
+    let size = 20_000;
+    let Some((cluster, group)) = within_reach(true) else {
         return;
     };
     all_hear(&cluster, &cluster.share("warm", 1));
-    let listener = Udp::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let listens = Group::join(group, &listener).unwrap();
-    let mut heard = Vec::new();
+    let mut stranger = Stranger::listening(group);
     let mut readers = [0, 1].map(|node| write_on(&cluster, node, size));
     let mut revoked = write_on(&cluster, 2, size);
     for number in 1..=60 {
         assert_eq!(revoked.publish(&state(number, size)).unwrap(), number);
-        overhear(&listens, &listener, &mut heard);
+        stranger.overhear();
         sleep(Duration::from_millis(2));
     }
     is_everywhere(&mut readers, 60);
@@ -201,15 +180,14 @@ fn eb4_a_revoked_writer_refreshes_no_copy() {
     };
     let before = refused();
     let _same_link = Group::join(group, &again).unwrap();
-    for bytes in &heard {
-        again.send(listens.address(), bytes).unwrap();
-        let _ = again.send(cluster.node(1).address(), bytes);
+    for bytes in &stranger.heard {
+        stranger.say_from(&again, &cluster, bytes);
         for (reader, last) in readers.iter_mut().zip(&mut last) {
             newest(reader, last);
         }
     }
     eventually("it was refused", || {
-        refused() > before + heard.len() as u64 / 2
+        refused() > before + stranger.heard.len() as u64 / 2
     });
     is_everywhere(&mut readers, 120);
     assert_eq!(readers[0].publish(&state(121, size)).unwrap(), 121);

@@ -1,53 +1,21 @@
 //! Segments of policy `views`: consistent and inconsistent copies (E1 to E20).
 
+use crate::support::views::{CONSISTENT, OLD, OLD_SHORT, share_views, word};
 use crate::support::{Cluster, eventually, load, store};
-use pagemesh::{Access, Options, PAGE_SIZE, Policy, View, Views};
+use pagemesh::{PAGE_SIZE, View};
 use std::time::Duration;
 
-const CONSISTENT: View = View {
-    consistent: true,
-    short: false,
-    data_driven: false,
-};
-const OLD: View = View {
-    consistent: false,
-    ..CONSISTENT
-};
-const OLD_SHORT: View = View { short: true, ..OLD };
 const NEXT_SHORT: View = View {
     data_driven: true,
     ..OLD_SHORT
 };
-
-fn options() -> Options {
-    Options {
-        policy: Policy::Views { prefix: 32 },
-        ..Options::default()
-    }
-}
-
-fn share(cluster: &Cluster, name: &str, pages: u64) -> Vec<Views> {
-    let made = cluster.make_on(0, name, pages, options());
-    let nodes = 0..cluster.nodes().len();
-    let views = nodes.map(|node| {
-        let segment = cluster.mesh(node).open(name, Access::Writable).unwrap();
-        segment.map_views().unwrap()
-    });
-    let views = views.collect();
-    drop(made);
-    views
-}
-
-fn word(views: &Views, view: View, at: usize) -> u64 {
-    load(views.view(view).unwrap(), at)
-}
 
 #[test]
 fn e2_e4_e5_a_copy_is_old_until_it_is_purged_or_published() {
     let Some(cluster) = Cluster::start(2) else {
         return;
     };
-    let views = share(&cluster, "old", 2);
+    let views = share_views(&cluster, "old", 2);
     let writer = views[0].view(CONSISTENT).unwrap();
     store(writer, 0, 1);
     assert_eq!(word(&views[1], OLD, 0), 1);
@@ -70,7 +38,7 @@ fn e2_e3_the_consistent_copy_moves_and_all_see_it_pass() {
     let Some(cluster) = Cluster::start(3) else {
         return;
     };
-    let views = share(&cluster, "moves", 1);
+    let views = share_views(&cluster, "moves", 1);
     for round in 0..30_u64 {
         let holder = &views[round as usize % 3];
         let memory = holder.view(CONSISTENT).unwrap();
@@ -86,7 +54,7 @@ fn e7_e9_e10_a_short_data_driven_view_sleeps_until_the_page_passes() {
     let Some(cluster) = Cluster::start(2) else {
         return;
     };
-    let views = share(&cluster, "short", 1);
+    let views = share_views(&cluster, "short", 1);
     let writer = views[0].view(CONSISTENT).unwrap();
     for round in 1..=20_u64 {
         views[1].purge(OLD_SHORT, 0..8).unwrap();
@@ -107,7 +75,7 @@ fn a_run_is_published_as_one() {
         return;
     };
     let pages = 64;
-    let views = share(&cluster, "run", pages);
+    let views = share_views(&cluster, "run", pages);
     let writer = views[0].view(CONSISTENT).unwrap();
     let bytes = pages * PAGE_SIZE as u64;
     for round in 1..=10 {
@@ -129,7 +97,7 @@ fn the_last_state_survives_its_writers_daemon() {
     let Some(cluster) = Cluster::start(3) else {
         return;
     };
-    let views = share(&cluster, "legacy", 1);
+    let views = share_views(&cluster, "legacy", 1);
     let writer = views[1].view(CONSISTENT).unwrap();
     store(writer, 0, 7);
     views[1].publish(false, 0..8).unwrap();

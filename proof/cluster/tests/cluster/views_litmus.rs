@@ -1,44 +1,14 @@
 //! Litmus tests of inconsistent views (docs/memory-model.md, "Views"): what a reader may see, what a
 //! purge finds, and what a stopped writer and lost pages do to a board.
 
-use crate::support::{Cluster, eventually, load, store};
-use pagemesh::{Access, Board, BoardOptions, Error, Options, PAGE_SIZE, Policy, View, Views};
+use crate::support::views::{CONSISTENT, OLD, OLD_SHORT, options, share_views, word};
+use crate::support::{Cluster, eventually, store};
+use pagemesh::{Access, Board, BoardOptions, Error, PAGE_SIZE, View, Views};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-const CONSISTENT: View = View {
-    consistent: true,
-    short: false,
-    data_driven: false,
-};
-const OLD: View = View {
-    consistent: false,
-    ..CONSISTENT
-};
-const OLD_SHORT: View = View { short: true, ..OLD };
-
 /// The second word that a page has here: not in its prefix.
 const FAR: usize = 2048;
-
-fn views(cluster: &Cluster, name: &str, pages: u64) -> Vec<Views> {
-    let options = Options {
-        policy: Policy::Views { prefix: 32 },
-        ..Options::default()
-    };
-    let made = cluster.make_on(0, name, pages, options);
-    let nodes = 0..cluster.nodes().len();
-    let views = nodes.map(|node| {
-        let segment = cluster.mesh(node).open(name, Access::Writable).unwrap();
-        segment.map_views().unwrap()
-    });
-    let views = views.collect();
-    drop(made);
-    views
-}
-
-fn word(views: &Views, view: View, at: usize) -> u64 {
-    load(views.view(view).unwrap(), at)
-}
 
 /// CoRR: each word by itself never goes back, whole or short, purged now and then or never.
 #[test]
@@ -46,7 +16,7 @@ fn inconsistent_copies_never_go_back() {
     let Some(cluster) = Cluster::start(3) else {
         return;
     };
-    let views = views(&cluster, "forward", 1);
+    let views = share_views(&cluster, "forward", 1);
     let over = AtomicBool::new(false);
     let follow = |views: &Views, view: View, at: usize, purges: bool| {
         let (mut last, mut seen) = (0, 0_u64);
@@ -94,7 +64,7 @@ fn a_purge_finds_what_was_stored_before_it() {
     let Some(cluster) = Cluster::start(2) else {
         return;
     };
-    let views = views(&cluster, "purged", 1);
+    let views = share_views(&cluster, "purged", 1);
     let writer = views[0].view(CONSISTENT).unwrap();
     for value in 1..=500 {
         store(writer, FAR, value);
@@ -189,11 +159,7 @@ fn a_lost_page_is_told() {
     let Some(cluster) = Cluster::start(3) else {
         return;
     };
-    let options = Options {
-        policy: Policy::Views { prefix: 32 },
-        ..Options::default()
-    };
-    let made = cluster.make_on(1, "lost", 2, options);
+    let made = cluster.make_on(1, "lost", 2, options());
     let memory = made.map().unwrap();
     store(&memory, 0, 7);
     store(&memory, PAGE_SIZE, 8);

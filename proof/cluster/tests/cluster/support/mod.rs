@@ -5,10 +5,13 @@ mod evidence;
 mod joiner;
 mod permit;
 mod player;
+mod stranger;
+pub(crate) mod views;
 mod watchdog;
 
 pub(crate) use joiner::Joiner;
 pub(crate) use player::{Player, finish_all, state};
+pub(crate) use stranger::Stranger;
 
 use pagemesh::{Access, Mapping, Mesh, Options, PAGE_SIZE, Segment};
 use pagemesh_cli::sandbox::{Plan, Sandbox};
