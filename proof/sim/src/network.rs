@@ -36,6 +36,18 @@ pub(crate) enum Fate {
     Arrives(u64, Option<u64>),
 }
 
+impl Fate {
+    /// When a datagram that leaves now arrives: never, once or twice.
+    pub(crate) fn arrivals(self, now: Time) -> impl Iterator<Item = Time> {
+        let delays = match self {
+            Self::Lost | Self::Held => [None; 2],
+            Self::Arrives(first, second) => [Some(first), second],
+        };
+        let delays = delays.into_iter().flatten();
+        delays.map(move |delay| Time(now.0 + delay.max(1)))
+    }
+}
+
 /// A scenario's treatment of certain datagrams.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {

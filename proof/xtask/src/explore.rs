@@ -8,7 +8,7 @@ use std::time::Instant;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// What is explored; see proof/sim/src/explore/setting.rs, and views/explore/setting.rs.
+    /// The setting to explore; see proof/sim/src/explore/setting.rs, and views/explore/setting.rs.
     #[arg(required_unless_present = "replay")]
     settings: Vec<PathBuf>,
     /// Play a path that was printed, instead.

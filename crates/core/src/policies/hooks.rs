@@ -139,7 +139,7 @@ pub(crate) trait Hooks {
     /// that wait. Otherwise it does what [`Gone::Membership`] asks for, and says what is lost.
     ///
     /// # Errors
-    /// What is lost, for people.
+    /// The part of the segment that is lost, for people.
     fn leave_behind(&mut self, cx: &mut Cx<'_>) -> Result<Vec<Waiting>, String> {
         self.gone(cx, Gone::Membership);
         Err("what this node knew of a segment that is not of policy sequential".into())

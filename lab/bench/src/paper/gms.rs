@@ -37,7 +37,7 @@ pub(super) struct Gms {
     report: Option<PathBuf>,
 }
 
-/// What is measured together.
+/// A part of the measurements, which `--parts` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
     /// GR1 to GR3: getpage and putpage, reads of private pages beside the disk

@@ -60,7 +60,7 @@ pub(super) struct Mether {
     report: Option<PathBuf>,
 }
 
-/// What is measured together.
+/// A part of the measurements, which `--parts` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
     /// ER0 to ER5, ER7, ER8: two processes count together

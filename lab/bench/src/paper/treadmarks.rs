@@ -88,7 +88,7 @@ pub(super) struct Treadmarks {
     from: Option<PathBuf>,
 }
 
-/// What is measured together.
+/// A part of the measurements, which `--parts` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
     /// TR1: locks, barriers, faults

@@ -2,7 +2,7 @@
 
 use super::{Files, FilesMistake, FilesSeen};
 use crate::dice::Dice;
-use crate::network::{Fate, Network, kind, legible};
+use crate::network::{Network, kind, legible};
 use crate::plan::{pace, weather};
 use crate::small::{self, Check, Log, Queue};
 use pagemesh_core::{Budgets, Input, Node, Pace, Placement, Reply, Request, Time};
@@ -377,13 +377,11 @@ impl Cluster {
         self.seen.datagrams += 1;
         self.note(host, || format!("-> h{} {}", to + 1, legible(message)));
         let source = small::address(host);
-        let fate = self.network.fate(self.time(), host, to, kind(message));
-        if let Fate::Arrives(first, second) = fate {
-            for delay in [Some(first), second].into_iter().flatten() {
-                let bytes = bytes.clone();
-                let at = Time(self.time().0 + delay.max(1));
-                self.schedule(at, Happening::Arrival { to, source, bytes });
-            }
+        let now = self.time();
+        let fate = self.network.fate(now, host, to, kind(message));
+        for at in fate.arrivals(now) {
+            let bytes = bytes.clone();
+            self.schedule(at, Happening::Arrival { to, source, bytes });
         }
     }
 

@@ -4,7 +4,7 @@ use super::memory::{Key, Memory, Newest};
 use super::programs::{Doing, Program};
 use super::{RejoinMistake, RejoinRun, RejoinSeen};
 use crate::dice::Dice;
-use crate::network::{Fate, Network, kind, legible};
+use crate::network::{Network, kind, legible};
 use crate::plan::{pace, weather};
 use crate::small::{self, Check, Log, Queue, address, host_at};
 use pagemesh_core::{Config, Event, Input, Node, Pace, Time};
@@ -269,16 +269,14 @@ impl Cluster {
         bytes.extend_from_slice(behind);
         self.seen.datagrams += 1;
         let now = self.time();
-        let Fate::Arrives(first, second) = self.network.fate(now, host, to, kind(message)) else {
-            return;
-        };
-        for after in [Some(first), second].into_iter().flatten() {
+        let fate = self.network.fate(now, host, to, kind(message));
+        for at in fate.arrivals(now) {
             let arrival = Happening::Arrival {
                 to,
                 source: address(host),
                 bytes: bytes.clone(),
             };
-            self.schedule(Time(now.0 + after), arrival);
+            self.schedule(at, arrival);
         }
     }
 

@@ -11,7 +11,7 @@ pub(super) type Key = (SegmentId, PageIndex);
 /// The word of a lock that is lent to the program of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Word {
-    /// Nobody holds the lock.
+    /// The lock is free.
     Free,
     /// The program holds it; true if the daemon wants it back.
     Held(bool),

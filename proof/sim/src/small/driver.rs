@@ -16,7 +16,7 @@ use pagemesh_wire::{ClientId, MappingId, SegmentId, SyncKey, Ticket};
 pub(crate) struct Turn<'a> {
     pub(crate) host: usize,
     pub(crate) message: Option<&'a Message>,
-    /// What is behind the message.
+    /// The bytes behind the message: a page, or none.
     pub(crate) behind: &'a [u8],
 }
 

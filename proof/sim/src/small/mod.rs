@@ -48,7 +48,7 @@ pub(crate) fn config(host: usize, cluster: ClusterId, incarnation: u64, pace: Pa
     }
 }
 
-/// Who every program here runs as.
+/// The user that every program here runs as.
 pub(crate) fn root() -> Credentials {
     Credentials {
         uid: 0,

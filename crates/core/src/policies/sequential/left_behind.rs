@@ -1,4 +1,4 @@
-//! What is lost of a segment when its node is declared dead, and joins again as another node.
+//! The pages of a segment that are lost when its node is declared dead and joins again as another.
 //!
 //! While the node did not know that it was declared dead, its programs went on with the rights that
 //! they had. All of that can be ordered at the moment of its death: copies that it read were current

@@ -264,7 +264,7 @@ fn skewed(document: &Document) -> Vec<Claim> {
             "{word}: {:.2} of n-chance's, at a speedup of {fast:.2}, n-chance's {other:.2}",
             epoch / chance
         );
-        // What is not sent costs nothing, and brings nothing.
+        // Less traffic counts only at no smaller speedup.
         Some((words, epoch / chance < 0.34 && fast >= other))
     };
     let claim =

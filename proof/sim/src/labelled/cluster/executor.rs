@@ -3,7 +3,7 @@
 use super::{Cluster, Event, Thread};
 use crate::labelled::memory::{Memory, Tail};
 use crate::labelled::program::Step;
-use crate::network::{Fate, kind, legible};
+use crate::network::{kind, legible};
 use crate::small::{Check, Driver, Executor, Turn, address, host_at};
 use pagemesh_core::{
     Afterwards, At, DiffBatch, DiffExecutor, DiffWork, Effect, Event as Seen, Input, Mappings,
@@ -256,14 +256,12 @@ impl Cluster {
         self.sighted.datagrams += 1;
         self.note(host, || format!("-> h{} {}", to + 1, legible(message)));
         let source = address(host);
-        let fate = self.network.fate(self.queue.now(), host, to, kind(message));
+        let now = self.queue.now();
+        let fate = self.network.fate(now, host, to, kind(message));
         self.transcribe(host, to, message, fate);
-        if let Fate::Arrives(first, second) = fate {
-            for delay in [Some(first), second].into_iter().flatten() {
-                let bytes = bytes.clone();
-                let at = Time(self.queue.now().0 + delay.max(1));
-                self.schedule(at, Event::Arrival { to, source, bytes });
-            }
+        for at in fate.arrivals(now) {
+            let bytes = bytes.clone();
+            self.schedule(at, Event::Arrival { to, source, bytes });
         }
     }
 

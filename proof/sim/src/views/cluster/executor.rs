@@ -2,7 +2,7 @@
 
 use super::super::host::Memory;
 use super::{Check, Cluster, Event, Step};
-use crate::network::{Fate, kind, legible};
+use crate::network::{kind, legible};
 use crate::small::{Driver, Turn, address};
 use pagemesh_core::{
     At, Effect, Event as Seen, Mappings, Node, PageRange, Reply, Rights, Source, Time,
@@ -67,11 +67,8 @@ impl Driver for Cluster {
         self.note(host, || format!("-> h{} {}", to + 1, legible(&message)));
         let now = self.queue.now();
         let fate = self.network.fate(now, host, to, kind(&message));
-        if let Fate::Arrives(first, second) = fate {
-            for delay in [Some(first), second].into_iter().flatten() {
-                let at = now.0 + delay.max(1);
-                self.schedule(at, Event::Arrival(to, address(host), bytes.clone()));
-            }
+        for at in fate.arrivals(now) {
+            self.schedule(at.0, Event::Arrival(to, address(host), bytes.clone()));
         }
         Ok(())
     }
