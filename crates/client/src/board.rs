@@ -5,10 +5,16 @@
 //! pages as one; readers never wait for the writer, nor the writer for readers. A checksum shows a
 //! reader a slot that is being written.
 
+mod layout;
+mod turn;
+
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use pagemesh_wire::local::{Reply, Request, View};
-use pagemesh_wire::{NodeId, PAGE_SIZE, PageCount, PageIndex};
+use pagemesh_wire::{NodeId, PageCount, PageIndex};
+
+use layout::{HEAD, HISTORY, Head, LARGEST, Layout, SPARE};
+use turn::{TURN, WRITERS};
 
 use crate::bell::after;
 use crate::mapping::{INCONSISTENT, Mapping};
@@ -16,38 +22,11 @@ use crate::segment::{Access, Options};
 use crate::views::publish;
 use crate::{Advice, Error, LockGuard, Mesh, Policy, Result, Segment};
 
-/// How the first page of a board begins.
-const MAGIC: u64 = 0x3164_7261_6f42_4d50; // "PMBoard1"
-
-/// Bytes before the state in a slot: number, time, length and node, checksum.
-const HEAD: usize = 40;
-
-/// Bytes of the largest state.
-const LARGEST: u64 = 16 << 20;
-
-/// States that stay readable at most, the newest included.
-const HISTORY: u32 = 1024;
-
-/// The lock that writers take, and the one of those that go on without it.
-const WRITERS: u64 = 0;
-const BYPASS: u64 = 17;
-
-/// A writer waits so long for another one's turn. Then that one counts as stopped: this one goes on,
-/// and leaves alone the slots that the stopped one may still write to.
-const TURN: Duration = Duration::from_secs(1);
-
-/// Where the first page has the number of the newest state when a writer was found stopped; zero if
-/// none is.
-const STOPPED: usize = 32;
-
 /// Locks by which readers see whether the process of a writer is alive: each writer holds one.
 const PRESENCE: std::ops::RangeInclusive<u32> = 1..=16;
 
 /// How long a reader looks whether such a lock is free.
 const GLANCE: Duration = Duration::from_millis(20);
-
-/// Slots besides those of the history: a reader has time to copy a state while others are written.
-const SPARE: u64 = 3;
 
 /// Attempts to copy a state that is being overwritten; each finds a newer one.
 const TRIES: usize = 1000;
@@ -113,131 +92,6 @@ pub struct Board {
     shown: Option<State>,
     /// The lock that shows that this writer is alive, from its first publication on.
     presence: Option<(u32, LockGuard)>,
-}
-
-/// Where the slots are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Layout {
-    /// Bytes of the largest state.
-    size: usize,
-    slots: u64,
-    history: u64,
-}
-
-/// The head of a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Head {
-    number: u64,
-    nanos: u64,
-    length: u32,
-    writer: u16,
-    sum: u32,
-    presence: u32,
-}
-
-impl Head {
-    fn encode(self) -> [u8; HEAD] {
-        let mut bytes = [0; HEAD];
-        bytes[..8].copy_from_slice(&self.number.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.nanos.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.length.to_le_bytes());
-        bytes[20..22].copy_from_slice(&self.writer.to_le_bytes());
-        bytes[24..28].copy_from_slice(&self.sum.to_le_bytes());
-        bytes[28..32].copy_from_slice(&self.presence.to_le_bytes());
-        bytes
-    }
-
-    fn decode(bytes: &[u8; HEAD]) -> Self {
-        let long = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("inside"));
-        let short = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("inside"));
-        Self {
-            number: long(0),
-            nanos: long(8),
-            length: short(16),
-            writer: short(20) as u16,
-            sum: short(24),
-            presence: short(28),
-        }
-    }
-
-    /// The checksum of a state with this head.
-    fn sum_of(self, state: &[u8]) -> u32 {
-        let mut sum = crc32fast::Hasher::new();
-        let head = Self { sum: 0, ..self };
-        sum.update(&head.encode());
-        sum.update(state);
-        sum.finalize()
-    }
-}
-
-impl Layout {
-    /// The pages of a slot.
-    fn pages(self) -> u64 {
-        ((HEAD + self.size) as u64).div_ceil(PAGE_SIZE as u64)
-    }
-
-    /// Whether slots are short pages: only what a state needs travels.
-    fn short(self) -> bool {
-        self.pages() == 1
-    }
-
-    /// Bytes of a short page.
-    fn prefix(self) -> u16 {
-        match self.short() {
-            true => (HEAD + self.size).next_multiple_of(8) as u16,
-            false => Policy::SHORT,
-        }
-    }
-
-    /// Where the slot of a state begins.
-    fn at(self, number: u64) -> usize {
-        let page = 1 + number % self.slots * self.pages();
-        page as usize * PAGE_SIZE
-    }
-
-    /// The number of a state after `last` whose slot a writer does not write to that was stopped
-    /// when `since` was the newest: it was about to publish the next one, or just that one.
-    fn beside(self, last: u64, since: u64) -> u64 {
-        let slot = |number: u64| number % self.slots;
-        let taken = [slot(since), slot(since + 1)];
-        let mut numbers = last.max(since + 1) + 1..;
-        let free = numbers.find(|number| !taken.contains(&slot(*number)));
-        free.expect("a board has more than two slots")
-    }
-
-    fn bytes(self) -> u64 {
-        (1 + self.slots * self.pages()) * PAGE_SIZE as u64
-    }
-
-    fn encode(self) -> [u8; 32] {
-        let mut bytes = [0; 32];
-        let words = [MAGIC, self.size as u64, self.slots, self.history];
-        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
-            place.copy_from_slice(&word.to_le_bytes());
-        }
-        bytes
-    }
-
-    /// Checks what somebody else wrote.
-    fn decode(bytes: &[u8; 32], segment: &Segment) -> Result<Self> {
-        let mut words = bytes
-            .chunks_exact(8)
-            .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
-        let mut next = || words.next().unwrap_or(0);
-        let (magic, size, slots, history) = (next(), next(), next(), next());
-        if magic != MAGIC || size > LARGEST || slots < 3 || history >= slots {
-            return Err(Error::Invalid("this segment is no board"));
-        }
-        let size = size as usize;
-        let layout = Self {
-            size,
-            slots,
-            history,
-        };
-        let fits = slots <= u64::from(HISTORY) + SPARE && layout.bytes() <= segment.size();
-        fits.then_some(layout)
-            .ok_or(Error::Invalid("this segment is no board"))
-    }
 }
 
 impl Board {
@@ -402,59 +256,6 @@ impl Board {
             }
         }
         Ok(0)
-    }
-
-    fn turn(&self) -> Result<Turn> {
-        match self.segment.lock(WRITERS).lock_timeout(TURN) {
-            Ok(guard) => Ok(Turn {
-                alone: true,
-                _guard: guard,
-            }),
-            Err(Error::TimedOut) => Ok(Turn {
-                alone: false,
-                _guard: self.segment.lock(BYPASS).lock_timeout(TURN)?,
-            }),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The number of the next state. If this writer has published the last one, the two slots after it
-    /// still have older ones, and are here: another writer would have taken the next one, or the
-    /// one behind it if the writer of the next one was found stopped. With the second lock, if
-    /// another writer may have only that one.
-    fn next(&self, memory: &Mapping, turn: &Turn) -> Result<(u64, Option<LockGuard>)> {
-        let next = self.written + 1;
-        let number = |number| memory.load_u64(self.layout.at(number));
-        let alone = turn.alone;
-        let is_last = || -> Result<bool> {
-            Ok(number(next)? <= self.written && number(next + 1)? <= self.written)
-        };
-        if alone && self.written > 0 && is_last()? {
-            return Ok((next, None));
-        }
-        let last = || -> Result<u64> {
-            let mut last = 0;
-            for slot in 0..self.layout.slots {
-                last = last.max(number(slot)?);
-            }
-            Ok(last)
-        };
-        let stopped = memory.load_u64(STOPPED)?;
-        match (alone, stopped) {
-            (true, 0) => Ok((last()? + 1, None)),
-            // The stopped writer is done, or dead.
-            (true, _) => {
-                let bypass = self.segment.lock(BYPASS).lock_timeout(TURN)?;
-                memory.write(STOPPED, &[0; 8])?;
-                Ok((last()? + 1, Some(bypass)))
-            }
-            (false, _) => {
-                let last = last()?;
-                let since = if stopped == 0 { last.max(1) } else { stopped };
-                memory.write(STOPPED, &since.to_le_bytes())?;
-                Ok((self.layout.beside(last, since), None))
-            }
-        }
     }
 
     /// The newest whole state on this node; none if nothing was published yet. It is never older
@@ -673,13 +474,6 @@ impl Board {
     }
 }
 
-/// The right to publish, until it is dropped.
-struct Turn {
-    /// No other writer has it; else one that is stopped may.
-    alone: bool,
-    _guard: LockGuard,
-}
-
 /// A board tells by numbers and checksums what a slot has, so that zeros do for lost pages.
 fn renew(segment: &Segment) -> Result<()> {
     segment.advise(0..segment.size(), Advice::Renew)
@@ -689,55 +483,4 @@ fn renew(segment: &Segment) -> Result<()> {
 fn nanos() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_nanos() as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_changed_byte_changes_the_sum() {
-        let head = Head {
-            number: 7,
-            nanos: 9,
-            length: 3,
-            writer: 2,
-            sum: 0,
-            presence: 1,
-        };
-        let sum = head.sum_of(b"abc");
-        assert_ne!(sum, head.sum_of(b"abd"));
-        assert_ne!(sum, Head { number: 8, ..head }.sum_of(b"abc"));
-        let whole = Head { sum, ..head };
-        assert_eq!(Head::decode(&whole.encode()), whole);
-        assert_eq!(whole.sum_of(b"abc"), sum, "the sum itself does not count");
-    }
-
-    #[test]
-    fn a_stopped_writers_slots_are_left_alone() {
-        let layout = Layout {
-            size: 32,
-            slots: 4,
-            history: 1,
-        };
-        let mut last = 7;
-        for expected in [9, 10, 13, 14, 17, 18] {
-            last = layout.beside(last, 7);
-            assert_eq!(last, expected);
-        }
-    }
-
-    #[test]
-    fn eb2_small_states_are_short_pages_of_their_own_length() {
-        let layout = |size| Layout {
-            size,
-            slots: 4,
-            history: 1,
-        };
-        assert_eq!((layout(32).prefix(), layout(32).pages()), (72, 1));
-        assert_eq!((layout(4096).short(), layout(4096).pages()), (false, 2));
-        assert_eq!(layout(1 << 20).pages(), 257);
-        assert_eq!(layout(4056).prefix(), 4096);
-        assert_eq!(layout(32).at(5), 2 * PAGE_SIZE);
-    }
 }
