@@ -1,6 +1,6 @@
 //! The pages that this node keeps for others: sealed contents in its stash.
 
-use super::{Ages, SharedPages};
+use super::{Ages, SharedPages, age_in_millis};
 use crate::effect::{Effect, Source};
 use crate::event::Event;
 use crate::limits::LEAVE_BURST;
@@ -345,7 +345,7 @@ impl Donor {
             seal: held.seal,
             on_disk: true,
             answer: false,
-            age: u32::try_from(age.as_millis()).unwrap_or(u32::MAX),
+            age: age_in_millis(age),
         };
         let rounds = held.rounds - 1;
         let message = Message::Forward(Forward { put, rounds });

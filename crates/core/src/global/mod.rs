@@ -23,7 +23,13 @@ pub(crate) use memory::Memory;
 pub use pagemesh_wire::peer::{MemoryReport, Placement};
 pub(crate) use shared::{Frames, SharedPages};
 
+use core::time::Duration;
 use serde::{Deserialize, Serialize};
+
+/// An age as messages have it.
+pub(crate) fn age_in_millis(age: Duration) -> u32 {
+    u32::try_from(age.as_millis()).unwrap_or(u32::MAX)
+}
 
 /// The service of a node for global memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

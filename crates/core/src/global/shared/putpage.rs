@@ -4,9 +4,9 @@ use super::SharedPages;
 use super::pool::{Dropped, Name};
 use crate::effect::{Effect, Source};
 use crate::event::Event;
+use crate::global::age_in_millis;
 use crate::shell::Cx;
 use crate::time::Time;
-use core::time::Duration;
 use pagemesh_wire::peer::{AGE_CLASSES, FilePart, Global, Message, Placement, SharedPut};
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, SegmentId};
 
@@ -142,13 +142,9 @@ fn send_on(
     let put = SharedPut {
         file,
         page,
-        age: millis(age),
+        age: age_in_millis(age),
         rounds,
     };
     cx.send_page(node, Message::SharedPut(put), Some(contents));
     true
-}
-
-fn millis(age: Duration) -> u32 {
-    u32::try_from(age.as_millis()).unwrap_or(u32::MAX)
 }

@@ -5,6 +5,7 @@ use super::page::{Donors, Place};
 use crate::backoff::Backoff;
 use crate::effect::Source;
 use crate::event::Event;
+use crate::global::age_in_millis;
 use crate::limits::DISK_RETRY;
 use crate::shell::Cx;
 use crate::time::Time;
@@ -138,13 +139,13 @@ impl Private {
         let Some(known) = self.pages.get(&page) else {
             return;
         };
-        let age = (cx.now - known.place.used().unwrap_or(cx.now)).as_millis();
+        let age = cx.now - known.place.used().unwrap_or(cx.now);
         let put = Put {
             lent: self.lent(page, known.version),
             seal: PageSeal::default(),
             on_disk: known.on_disk,
             answer,
-            age: u32::try_from(age).unwrap_or(u32::MAX),
+            age: age_in_millis(age),
         };
         let segment = self.segment;
         let contents = Some((segment, page, Source::Stash));
