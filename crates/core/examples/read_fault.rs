@@ -82,11 +82,7 @@ impl Pair {
             create: Some(spec),
             exclusive: false,
             write: true,
-            credentials: Credentials {
-                uid: 0,
-                gid: 0,
-                groups: vec![],
-            },
+            credentials: Credentials::root(),
         };
         let (ticket, client) = (Ticket(index as u64 + 1), CLIENT);
         self.input(

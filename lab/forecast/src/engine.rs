@@ -212,11 +212,7 @@ pub(crate) trait World: Sized {
             create: Some(spec),
             exclusive: host == 0,
             write: true,
-            credentials: Credentials {
-                uid: 0,
-                gid: 0,
-                groups: Vec::new(),
-            },
+            credentials: Credentials::root(),
         };
         let input = Input::Request {
             ticket,

@@ -240,11 +240,7 @@ impl Services {
                 create: None,
                 exclusive: false,
                 write: false,
-                credentials: Credentials {
-                    uid: 0,
-                    gid: 0,
-                    groups: Vec::new(),
-                },
+                credentials: Credentials::root(),
             };
             self.call(cx, cx.coordinator(), call, OnReply::Reopened(info.id));
         }

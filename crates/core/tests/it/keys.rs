@@ -14,11 +14,7 @@ const N2: NodeId = NodeId(2);
 const N3: NodeId = NodeId(3);
 
 pub fn call(cluster: &mut Cluster, node: NodeId, op: Op) -> Ticket {
-    let credentials = Credentials {
-        uid: 0,
-        gid: 0,
-        groups: Vec::new(),
-    };
+    let credentials = Credentials::root();
     let ask = Ask {
         who: Who {
             client: CLIENT,

@@ -67,11 +67,7 @@ fn open() -> Request {
         create: None,
         exclusive: false,
         write: true,
-        credentials: Credentials {
-            uid: 0,
-            gid: 0,
-            groups: vec![],
-        },
+        credentials: Credentials::root(),
     }
 }
 

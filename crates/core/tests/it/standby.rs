@@ -20,14 +20,6 @@ const SILENCE: Duration = Duration::from_secs(6);
 /// Longer than a promotion takes, members that have died counted.
 const PROMOTION: Duration = Duration::from_secs(12);
 
-fn root() -> Credentials {
-    Credentials {
-        uid: 0,
-        gid: 0,
-        groups: vec![],
-    }
-}
-
 fn create(name: &str) -> Request {
     let spec = SegmentSpec {
         size: ByteLen(4096),
@@ -39,7 +31,7 @@ fn create(name: &str) -> Request {
         create: Some(spec),
         exclusive: true,
         write: true,
-        credentials: root(),
+        credentials: Credentials::root(),
     }
 }
 
@@ -54,7 +46,7 @@ fn stat(name: &str) -> Request {
 fn remove(name: &str) -> Request {
     about(Call::Remove {
         name: name.into(),
-        credentials: root(),
+        credentials: Credentials::root(),
     })
 }
 

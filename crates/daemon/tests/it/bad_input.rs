@@ -268,11 +268,7 @@ fn replayed_datagrams_do_nothing_twice() {
         }),
         exclusive: true,
         write: true,
-        credentials: Credentials {
-            uid: 0,
-            gid: 0,
-            groups: vec![],
-        },
+        credentials: Credentials::root(),
     };
     let (call, floor) = (CallId(1), CallId(1));
     let open = peer.bytes(&Message::Call { call, floor, body });

@@ -262,11 +262,7 @@ impl Pair {
             }),
             exclusive: false,
             write: true,
-            credentials: Credentials {
-                uid: 0,
-                gid: 0,
-                groups: vec![],
-            },
+            credentials: Credentials::root(),
         };
         self.ask(at, open, look);
         let segment = self.segment.expect("it was opened");

@@ -14,6 +14,18 @@ pub struct Credentials {
     pub groups: Vec<u32>,
 }
 
+impl Credentials {
+    /// The superuser's.
+    #[must_use]
+    pub const fn root() -> Self {
+        Self {
+            uid: 0,
+            gid: 0,
+            groups: Vec::new(),
+        }
+    }
+}
+
 /// The node that keeps the order of requests for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Manager {

@@ -8,7 +8,7 @@ use crate::small::{self, Check, Log, Queue};
 use pagemesh_core::{Budgets, Input, Node, Pace, Placement, Reply, Request, Time};
 use pagemesh_wire::header::Header;
 use pagemesh_wire::local::FileFrames;
-use pagemesh_wire::peer::{FileKey, FilePart, Message, Policy, Refusal, SegmentSpec};
+use pagemesh_wire::peer::{Credentials, FileKey, FilePart, Message, Policy, Refusal, SegmentSpec};
 use pagemesh_wire::{
     ByteLen, ClientId, ClusterId, PAGE_SIZE, PageCount, PageIndex, PublicKey, SegmentId, Ticket,
 };
@@ -513,7 +513,7 @@ impl Cluster {
             create: Some(spec),
             exclusive: false,
             write: true,
-            credentials: small::root(),
+            credentials: Credentials::root(),
         };
         self.ask(host, request, true)
     }

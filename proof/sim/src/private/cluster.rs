@@ -10,7 +10,7 @@ use crate::small::{self, Check, Log, Queue};
 use pagemesh_core::{At, Budgets, Input, Node, Pace, Placement, Reply, Request, Time};
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{
-    Access, Backing, DonorReply, Forward, Got, Message, Policy, Refusal, SegmentSpec,
+    Access, Backing, Credentials, DonorReply, Forward, Got, Message, Policy, Refusal, SegmentSpec,
 };
 use pagemesh_wire::{
     ByteLen, ClientId, ClusterId, MappingId, PAGE_SIZE, PageCount, PageIndex, PublicKey, SegmentId,
@@ -519,7 +519,7 @@ impl Cluster {
             create: Some(spec),
             exclusive: false,
             write: true,
-            credentials: small::root(),
+            credentials: Credentials::root(),
         };
         let client = ClientId(host as u32 + 1);
         let input = Input::Request {

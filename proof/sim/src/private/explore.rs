@@ -11,7 +11,7 @@ use pagemesh_core::{
     Time,
 };
 use pagemesh_wire::header::Header;
-use pagemesh_wire::peer::{Access, Backing, Message, Policy, Refusal, SegmentSpec};
+use pagemesh_wire::peer::{Access, Backing, Credentials, Message, Policy, Refusal, SegmentSpec};
 use pagemesh_wire::{
     ByteLen, ClientId, ClusterId, MappingId, PAGE_SIZE, PageCount, PageIndex, PublicKey, SegmentId,
     Ticket,
@@ -245,7 +245,7 @@ impl World {
             create: Some(create),
             exclusive: true,
             write: true,
-            credentials: small::root(),
+            credentials: Credentials::root(),
         };
         let ticket = Ticket(1);
         let input = Input::Request {

@@ -2,9 +2,11 @@
 
 use super::cluster::{Cluster, Happening};
 use super::memory::{Key, Newest, Word};
-use crate::small::{self, Check, root};
+use crate::small::{self, Check};
 use pagemesh_core::{Input, Mappings, Reply, Request, Rights, Time};
-use pagemesh_wire::peer::{Access, Health, Manager, Policy, Refusal, SegmentSpec, Window};
+use pagemesh_wire::peer::{
+    Access, Credentials, Health, Manager, Policy, Refusal, SegmentSpec, Window,
+};
 use pagemesh_wire::{
     ByteLen, ClientId, MappingId, NodeId, PAGE_SIZE, PageIndex, SegmentId, SyncKey, Ticket,
 };
@@ -119,7 +121,7 @@ impl Cluster {
             create: makes.then_some(spec),
             exclusive: false,
             write: true,
-            credentials: root(),
+            credentials: Credentials::root(),
         };
         self.ask(host, request)
     }

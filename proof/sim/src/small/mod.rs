@@ -13,7 +13,6 @@ pub(crate) use queue::{Log, Queue};
 
 use core::net::SocketAddr;
 use pagemesh_core::{Config, Pace, Start};
-use pagemesh_wire::peer::Credentials;
 use pagemesh_wire::{ClusterId, Incarnation};
 
 /// The law of drivers, or an invariant, was broken.
@@ -45,14 +44,5 @@ pub(crate) fn config(host: usize, cluster: ClusterId, incarnation: u64, pace: Pa
                 _ => Start::Join(address(0)),
             },
         )
-    }
-}
-
-/// The user that every program here runs as.
-pub(crate) fn root() -> Credentials {
-    Credentials {
-        uid: 0,
-        gid: 0,
-        groups: Vec::new(),
     }
 }

@@ -326,11 +326,7 @@ fn ask(client: ClientId, now: Time, op: Op) -> Ask {
         who: Who {
             client,
             pid: client.0 as i32,
-            credentials: Credentials {
-                uid: 0,
-                gid: 0,
-                groups: Vec::new(),
-            },
+            credentials: Credentials::root(),
         },
         wall: now.0 / 1_000_000_000,
         limits: Limits {

@@ -9,7 +9,7 @@ use crate::small::{self, Check, Log, Queue};
 use core::net::SocketAddr;
 use pagemesh_core::{Input, Node, Reply, Request, Rights, Time};
 use pagemesh_wire::local::{Advice, View};
-use pagemesh_wire::peer::{Access, Message, Policy, Refusal, SegmentSpec};
+use pagemesh_wire::peer::{Access, Credentials, Message, Policy, Refusal, SegmentSpec};
 use pagemesh_wire::{
     ByteLen, ClientId, ClusterId, MappingId, PAGE_SIZE, PageCount, PageIndex, PublicKey, SegmentId,
     Ticket,
@@ -352,7 +352,7 @@ impl Cluster {
                 }),
                 exclusive: false,
                 write: true,
-                credentials: small::root(),
+                credentials: Credentials::root(),
             },
         };
         self.ask(host, request)

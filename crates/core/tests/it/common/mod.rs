@@ -415,11 +415,7 @@ impl Cluster {
                 create: Some(spec.clone()),
                 exclusive: false,
                 write: true,
-                credentials: Credentials {
-                    uid: 0,
-                    gid: 0,
-                    groups: vec![],
-                },
+                credentials: Credentials::root(),
             };
             let ticket = self.ask(node, open);
             self.settle();

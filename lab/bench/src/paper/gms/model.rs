@@ -238,16 +238,13 @@ impl Cluster {
     }
 
     fn access(&mut self, index: usize, page: Page) -> u64 {
+        let fresh = Frame {
+            used: self.now,
+            rounds: None,
+        };
         if let Some(frame) = self.nodes[index].there.get(&page).copied() {
             self.remove(index, page);
-            self.insert(
-                index,
-                page,
-                Frame {
-                    used: self.now,
-                    rounds: None,
-                },
-            );
+            self.insert(index, page, fresh);
             return if frame.rounds.is_some() { WORK / 10 } else { 0 };
         }
         let holder = self
@@ -272,14 +269,7 @@ impl Cluster {
         if self.nodes[index].there.len() >= self.nodes[index].frames {
             self.evict(index);
         }
-        self.insert(
-            index,
-            page,
-            Frame {
-                used: self.now,
-                rounds: None,
-            },
-        );
+        self.insert(index, page, fresh);
         cost
     }
 

@@ -2,11 +2,11 @@
 
 use super::{Cluster, Event, Thread, place};
 use crate::labelled::program::{NUMBERS, Step};
-use crate::small::{self, Check};
+use crate::small::Check;
 use pagemesh_core::{Input, Request, Time};
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::lockword::LockWord;
-use pagemesh_wire::peer::{Access, Call, Kind, Merge, Reduction, SegmentSpec};
+use pagemesh_wire::peer::{Access, Call, Credentials, Kind, Merge, Reduction, SegmentSpec};
 use pagemesh_wire::{ByteLen, PAGE_SIZE, PageCount, PageIndex, SegmentId, SyncKey, Ticket};
 
 /// The number of the one barrier.
@@ -64,7 +64,7 @@ impl Cluster {
             create: creates.then_some(spec),
             exclusive: false,
             write: true,
-            credentials: small::root(),
+            credentials: Credentials::root(),
         };
         self.ask(thread, request)
     }

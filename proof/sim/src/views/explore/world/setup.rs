@@ -8,7 +8,7 @@ use crate::views::explore::setting::{Luck, ViewsSetting};
 use crate::views::host::Memory;
 use pagemesh_core::{Input, Node, Pace, Request, Time};
 use pagemesh_wire::local::Advice;
-use pagemesh_wire::peer::{Policy, SegmentSpec};
+use pagemesh_wire::peer::{Credentials, Policy, SegmentSpec};
 use pagemesh_wire::{ByteLen, MappingId, PAGE_SIZE, PageCount};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -75,7 +75,7 @@ impl World {
             create: Some(create),
             exclusive: false,
             write: true,
-            credentials: small::root(),
+            credentials: Credentials::root(),
         };
         self.ask(host, request)?;
         self.settle()?;
