@@ -2,10 +2,10 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-static TAKEN: Mutex<usize> = Mutex::new(0);
 /// For each processor: daemons, and the threads of a test, wait most of the time.
 const CLUSTERS: usize = 2;
 
+static TAKEN: Mutex<usize> = Mutex::new(0);
 static GIVEN_BACK: Condvar = Condvar::new();
 
 /// The right to run a cluster, until this is dropped.
