@@ -18,13 +18,14 @@ PYTHON_TESTS := pytest numpy pandas numba cloudpickle mypy
 # What a user installs. Built by themselves: the laboratory turns features on that it has not.
 PRODUCT := $(addprefix --package pagemesh-,cli capi sysv borrow python)
 
-.PHONY: all build demo test test-many python-env test-python test-wheel wheel lint install uninstall deny clean help
+.PHONY: all build demo test test-beside test-many python-env test-python test-wheel wheel lint install uninstall deny clean help
 
 all: build
 
 help:
 	@echo 'make demo     bring up four nodes on this machine and have them compute on its packages'
 	@echo 'make test     format, lint and every test'
+	@echo 'make test-beside  make test ten times (RUNS=N) beside a program that takes a third of all processors'
 	@echo 'make test-many  64 nodes with real memory, which make test leaves out'
 	@echo 'make build    everything, optimized; the programs of lab/apps/ in lab/apps/build'
 	@echo 'make wheel    the Python package, optimized, into $(TARGET)/wheels, and tried'
@@ -50,6 +51,10 @@ test: export CARGO_INCREMENTAL ?= 0
 # scripts/test lints and tests; it ends with the tests that did not run, and a line that counts all.
 test:
 	@CARGO="$(CARGO)" TARGET="$(TARGET)" scripts/test
+
+RUNS ?= 10
+test-beside:
+	@CARGO="$(CARGO)" TARGET="$(TARGET)" scripts/test-beside $(RUNS)
 
 test-many:
 	$(CARGO) test --locked --package pagemesh-tests --test cluster -- --ignored many_nodes

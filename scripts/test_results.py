@@ -1,6 +1,6 @@
 """What the logs of a test run say: which tests did not run, why, and how many there are of each kind.
 
-Reads `python`, `cargo` and `doctor` of a folder. A test that did not run is a failure where
+Reads `python`, `doctor` and every `cargo-LANE` of a folder. A test that did not run is a failure where
 `pagemesh doctor` knows a setting of this host that keeps it from running.
 """
 
@@ -82,7 +82,9 @@ def main(logs: Path) -> int:
         path = logs / name
         return path.read_text(errors="replace") if path.exists() else ""
 
-    results = of_pytest(read("python")).and_also(of_cargo(read("cargo")))
+    results = of_pytest(read("python"))
+    for log in sorted(logs.glob("cargo-*")):
+        results = results.and_also(of_cargo(read(log.name)))
     lacking = settings(read("doctor"))
     print("\n".join(report(results, lacking)), flush=True)
     return 1 if results.failed or (results.skipped and lacking) else 0

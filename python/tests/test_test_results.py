@@ -83,7 +83,7 @@ def doctor(verdict: str, setting: bool) -> str:
 )
 def test_only_what_a_setting_mends_is_a_failure(results, said, lacks, tmp_path, capsys):
     assert len(results.settings(said)) == lacks
-    (tmp_path / "cargo").write_text(CARGO.replace("1 failed", "0 failed"))
+    (tmp_path / "cargo-others").write_text(CARGO.replace("1 failed", "0 failed"))
     (tmp_path / "doctor").write_text(said)
     assert results.main(tmp_path) == lacks
     lines = capsys.readouterr().out.splitlines()
@@ -93,6 +93,13 @@ def test_only_what_a_setting_mends_is_a_failure(results, said, lacks, tmp_path, 
 
 
 def test_a_host_that_lacks_a_setting_but_skipped_nothing_is_well(results, tmp_path):
-    (tmp_path / "cargo").write_text("test result: ok. 1 passed; 0 failed; 0 ignored;")
+    (tmp_path / "cargo-others").write_text("test result: ok. 1 passed; 0 failed; 0 ignored;")
     (tmp_path / "doctor").write_text(doctor("blocker", True))
     assert results.main(tmp_path) == 0
+
+
+def test_the_tests_of_all_lanes_are_counted(results, tmp_path, capsys):
+    (tmp_path / "cargo-others").write_text("test result: ok. 1 passed; 0 failed; 0 ignored;")
+    (tmp_path / "cargo-cluster").write_text("test result: FAILED. 2 passed; 1 failed; 0 ignored;")
+    assert results.main(tmp_path) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "3 passed, 1 failed, 0 skipped"

@@ -8,6 +8,7 @@ use crate::policies::Waiting;
 use crate::segment::Segment;
 use crate::shell::Cx;
 use crate::time::Time;
+use pagemesh_wire::local::View;
 use pagemesh_wire::peer::{Call, Refusal};
 use pagemesh_wire::{ClientId, ClusterId, MappingId, NodeId, SegmentId, SyncKey, Ticket};
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,9 @@ pub(crate) struct UnderWay {
     pub(crate) requests: Vec<(Ticket, ClientId, Request)>,
     /// Accesses that wait for the end.
     pub(crate) faults: BTreeSet<Waiting>,
+    /// What mappings show, where they differ in that.
+    #[serde(default)]
+    pub(crate) shown: BTreeMap<MappingId, View>,
 }
 
 /// What people are told about a node that was declared dead.
@@ -179,10 +183,18 @@ impl Rejoin {
         }
     }
 
+    /// A process has mapped a segment, which is told when this node has joined again.
+    pub(crate) fn mapped(&mut self, mapping: MappingId, view: View) {
+        if let Some(under_way) = &mut self.under_way {
+            under_way.shown.insert(mapping, view);
+        }
+    }
+
     /// A mapping is gone: no thread waits in it.
     pub(crate) fn unmapped(&mut self, mapping: MappingId) {
         if let Some(under_way) = &mut self.under_way {
             under_way.faults.retain(|(of, ..)| *of != mapping);
+            under_way.shown.remove(&mapping);
         }
     }
 
@@ -209,6 +221,7 @@ impl UnderWay {
             held: BTreeSet::new(),
             requests: Vec::new(),
             faults: BTreeSet::new(),
+            shown: BTreeMap::new(),
         }
     }
 

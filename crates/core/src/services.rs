@@ -249,6 +249,7 @@ impl Services {
         view: View,
     ) {
         self.mappings.insert(mapping, (id, client));
+        self.rejoin.mapped(mapping, view);
         if let Some(segment) = self.segments.get_mut(&id) {
             segment.policy.mapped(cx, mapping, view);
         }

@@ -116,6 +116,11 @@ pub(crate) trait Hooks {
     /// A process has mapped the segment. Only policies with views need to know.
     fn mapped(&mut self, _: &mut Cx<'_>, _: MappingId, _: View) {}
 
+    /// What each mapping here shows, under a policy whose mappings differ in that.
+    fn shown(&self) -> Vec<(MappingId, View)> {
+        Vec::new()
+    }
+
     /// A thread faulted at a page. The policy answers with `Effect::Map` or `Effect::Fail`, at once
     /// or later. The page may lie outside the segment.
     fn fault(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access);

@@ -5,6 +5,7 @@
 mod broadcast;
 mod files;
 mod hooks;
+mod named;
 mod private;
 mod release;
 mod sequential;
@@ -12,6 +13,7 @@ mod views;
 
 use hooks::Open;
 pub(crate) use hooks::{Due, Found, Gone, Hooks, ProgramRequest, SyncHooks, Waiting, Who};
+use named::named;
 pub use release::messages as release_messages;
 
 use pagemesh_wire::SegmentId;

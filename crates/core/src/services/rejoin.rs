@@ -109,6 +109,7 @@ impl Services {
     fn sort_segments(&mut self, cx: &mut Cx<'_>, again: &mut UnderWay, mut losses: Losses) {
         let doubtful = self.membership.doubt.is_justified();
         for (id, mut segment) in core::mem::take(&mut self.segments) {
+            again.shown.extend(segment.policy.shown());
             let dropped = segment.policy.leave_behind(cx);
             let lost = match dropped {
                 Err(lost) => Some(lost),
@@ -263,6 +264,11 @@ impl Services {
         let open = segment.is_open();
         match found {
             Some(info) if info.id == id && open && segment.renew(info.clone()).is_ok() => {
+                let of_segment = self.mappings.iter().filter(|(_, (of, _))| *of == id);
+                for (mapping, _) in of_segment {
+                    let view = again.shown.get(mapping).copied().unwrap_or_default();
+                    segment.policy.mapped(cx, *mapping, view);
+                }
                 self.segments.insert(id, segment);
             }
             other => {

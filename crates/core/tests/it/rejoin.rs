@@ -4,15 +4,20 @@
 use crate::common::{CLIENT, Cluster, MAPPING};
 use core::time::Duration;
 use pagemesh_core::limits::REJOINS;
-use pagemesh_core::{Effect, Input, Reply, Request};
+use pagemesh_core::{Effect, Input, Reply, Request, Rights};
+use pagemesh_wire::local::{Advice, View};
 use pagemesh_wire::peer::{
-    Access, Call, Credentials, Health, Manager, Message, Payload, Refusal, SegmentInfo, Window,
+    Access, Call, Credentials, Health, Manager, Message, Payload, Policy, Refusal, SegmentInfo,
+    Window,
 };
-use pagemesh_wire::{NodeId, PageIndex, SyncKey};
+use pagemesh_wire::{MappingId, NodeId, PageCount, PageIndex, SyncKey};
 
 const N1: NodeId = NodeId(1);
 const N2: NodeId = NodeId(2);
 const N3: NodeId = NodeId(3);
+
+/// An inconsistent mapping of the third host.
+const OLD: MappingId = MappingId(2);
 
 /// Longer than a member may be silent.
 const SILENCE: Duration = Duration::from_secs(6);
@@ -332,6 +337,118 @@ fn news_from_others_after_its_death_make_everything_doubtful() {
         let lost = cluster.node(N3).rejoin().lost;
         assert_eq!(lost.is_empty(), !news, "{lost:?}");
     }
+}
+
+/// A segment of policy `views`; the third host has a consistent mapping, and an inconsistent one.
+fn viewed() -> (Cluster, SegmentInfo) {
+    let mut cluster = Cluster::that_rejoins(3);
+    let info = cluster.segment_of(Policy::Views { prefix: 32 });
+    let view = View {
+        consistent: false,
+        short: false,
+        data_driven: false,
+    };
+    let shown = Input::MappedView {
+        mapping: OLD,
+        segment: info.id,
+        client: CLIENT,
+        view,
+    };
+    cluster.input(N3, shown);
+    cluster.touch(N3, 0, Access::Write);
+    cluster.touch(N2, 0, Access::Write);
+    cluster.settle();
+    (cluster, info)
+}
+
+/// What a read of the third host's inconsistent mapping got.
+fn read_old(cluster: &mut Cluster) -> Option<Rights> {
+    cluster.forget();
+    let fault = Input::Fault {
+        mapping: OLD,
+        page: PageIndex(0),
+        access: Access::Read,
+    };
+    cluster.input(N3, fault);
+    cluster.pass(SOON);
+    let rights = |(node, effect): &(NodeId, Effect)| match effect {
+        Effect::Map {
+            mappings, rights, ..
+        } if *node == N3 && mappings.contains(OLD) => Some(*rights),
+        _ => None,
+    };
+    cluster.done.iter().rev().find_map(rights)
+}
+
+#[test]
+fn a_program_whose_views_hold_no_consistent_copy_goes_on() {
+    let (mut cluster, info) = viewed();
+    let (first, count) = (PageIndex(0), PageCount(1));
+    let segment = info.id;
+    let watch = cluster.ask(
+        N3,
+        Request::WatchRange {
+            segment,
+            first,
+            count,
+        },
+    );
+    cluster.settle();
+    assert_eq!(cluster.reply(watch), Some(&Reply::Waiting));
+    pause(&mut cluster);
+    assert_eq!(cluster.node(N3).id(), Some(NodeId(4)));
+    assert!(evicted(&cluster, 0), "the copy may be old by now");
+    let lost = cluster.node(N3).rejoin().lost;
+    assert!(lost.is_empty(), "{lost:?}");
+    assert_eq!(
+        cluster.reply(watch),
+        Some(&Reply::Changed),
+        "whoever watches looks again"
+    );
+    assert_eq!(
+        read_old(&mut cluster),
+        Some(Rights::Read),
+        "its mapping is inconsistent still"
+    );
+    assert_eq!(touched(&mut cluster, 0), Ok(()), "the copy comes");
+    // It listens: a publication of the second node reaches it.
+    cluster.touch(N2, 0, Access::Write);
+    cluster.pass(SOON);
+    cluster.forget();
+    let publish = Request::Publish {
+        segment,
+        first,
+        count,
+        short: false,
+    };
+    let ticket = cluster.ask(N2, publish);
+    cluster.settle();
+    assert_eq!(cluster.reply(ticket), Some(&Reply::Done));
+    let to_it = |(from, to, _): &(NodeId, NodeId, Message)| (*from, *to) == (N2, NodeId(4));
+    assert!(cluster.sent.iter().any(to_it), "{:?}", cluster.sent);
+}
+
+#[test]
+fn a_view_with_the_consistent_copy_and_a_board_are_lost_with_their_node() {
+    let (mut cluster, _) = viewed();
+    cluster.touch(N3, 0, Access::Write);
+    cluster.pass(SOON);
+    pause(&mut cluster);
+    let (_, lost) = declared_dead(touched(&mut cluster, 0).unwrap_err());
+    assert_eq!(lost, "page 0, which only this node had");
+
+    let (mut cluster, info) = viewed();
+    let renew = Request::Advise {
+        segment: info.id,
+        first: PageIndex(0),
+        count: PageCount(1),
+        advice: Advice::Renew,
+    };
+    cluster.ask(N3, renew);
+    cluster.settle();
+    pause(&mut cluster);
+    let (_, lost) = declared_dead(touched(&mut cluster, 0).unwrap_err());
+    assert!(lost.contains("board or pipe"), "{lost}");
 }
 
 #[test]

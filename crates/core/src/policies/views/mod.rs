@@ -9,13 +9,14 @@
 
 mod census;
 mod holder;
+mod left_behind;
 mod listen;
 mod loss;
 mod messages;
 mod page;
 mod refresh;
 
-use super::hooks::{Due, Gone, Hooks, Open, ProgramRequest, Who};
+use super::hooks::{Due, Gone, Hooks, Open, ProgramRequest, Waiting, Who};
 use crate::effect::{Effect, Reply, Rights, Source};
 use crate::event::Event;
 use crate::inspection::Inspection;
@@ -414,6 +415,11 @@ impl Hooks for Views {
         self.listen(cx);
     }
 
+    fn shown(&self) -> Vec<(MappingId, View)> {
+        let mappings = self.mappings.iter();
+        mappings.map(|(mapping, view)| (*mapping, *view)).collect()
+    }
+
     fn fault(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, _: Access) {
         if page.0 >= self.size {
             return;
@@ -513,6 +519,16 @@ impl Hooks for Views {
                 }
             }
             Gone::Membership => self.expelled(cx),
+        }
+    }
+
+    fn leave_behind(&mut self, cx: &mut Cx<'_>) -> Result<Vec<Waiting>, String> {
+        match self.only_here(cx) {
+            None => Ok(self.drop_all(cx)),
+            Some(lost) => {
+                self.expelled(cx);
+                Err(lost)
+            }
         }
     }
 

@@ -1,6 +1,9 @@
-//! How many clusters run at once: as many as this machine has processors for.
+//! How many clusters run at once.
 
 use std::sync::{Condvar, Mutex, PoisonError};
+
+/// For each processor: daemons, and the threads of a test, wait most of the time.
+const CLUSTERS: usize = 2;
 
 static TAKEN: Mutex<usize> = Mutex::new(0);
 static GIVEN_BACK: Condvar = Condvar::new();
@@ -12,7 +15,7 @@ impl Permit {
     /// Waits for its turn. Large clusters count twice.
     pub(super) fn for_nodes(nodes: usize) -> Self {
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
-        let limit = processors.max(2);
+        let limit = (CLUSTERS * processors).max(2 * CLUSTERS);
         let share = if nodes > 4 { 2 } else { 1 };
         let taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = GIVEN_BACK.wait_while(taken, |taken| *taken + share > limit);
