@@ -354,6 +354,44 @@ mod tests {
     }
 
     #[test]
+    fn many_slots_get_their_memory_together_and_keep_it_until_a_segment_goes() {
+        let mut store = Store::new(DiffStore::create().unwrap());
+        let phase = |store: &mut Store<DiffStore>| {
+            let pages = 0..2048;
+            let twin = |page| store.twin(key(page, 1).at(), &[page as u8; PAGE]).unwrap();
+            pages.clone().for_each(twin);
+            let row = &store.slots().rows[0];
+            let ahead = row.ready.saturating_sub(row.fresh);
+            assert!(ahead < BATCH / PAGE, "{ahead} slots ahead");
+            let kept =
+                |page| store.twin_of(key(page, 1).at()) == Some([page as u8; PAGE].as_slice());
+            assert!(pages.clone().all(kept));
+            (row.fresh, pages)
+        };
+        let (fresh, pages) = phase(&mut store);
+        assert!(
+            store.slots().rows[0].ready >= fresh,
+            "no slot was touched first"
+        );
+        pages.for_each(|page| store.drop_twin(key(page, 1).at()));
+        assert!(store.slots().rows[0].cold.is_empty());
+        assert_eq!(phase(&mut store).0, fresh, "the same slots");
+        store.forget(SegmentId(1 << 48));
+        let row = &store.slots().rows[0];
+        assert_eq!(
+            (row.free.len(), row.cold.len()),
+            (WARM_LEAST, 2048 - WARM_LEAST)
+        );
+        let cold = Place {
+            row: 0,
+            slot: row.cold[0] as u32,
+        };
+        let start = offset(0, cold.slot as usize);
+        assert_eq!(store.slots().region.bytes()[start..start + PAGE], [0; PAGE]);
+        assert_eq!(phase(&mut store).0, fresh, "cold slots are used again");
+    }
+
+    #[test]
     fn bytes_of_every_length_are_kept() {
         let mut diff_store = DiffStore::create().unwrap();
         let lengths = [0, 8, 64, 65, 256, 257, 1024, 1025, 4096, 4097, LONGEST];
