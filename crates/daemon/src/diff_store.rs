@@ -52,8 +52,13 @@ const SIZES: [usize; 5] = [PAGE, 64, 256, 1024, 4736];
 /// synchronizations: 16 GiB of them.
 const SLOTS: usize = 1 << 22;
 
-/// Free slots of a page each that keep their memory.
-const WARM: usize = 1024;
+/// Free slots of a page each that keep their memory, 128 MiB: a program that stores to an array in
+/// each of its phases gets as many twins again in the next one. Giving the memory back and getting it
+/// again takes longer than copying a page. It is given back when a segment goes.
+const WARM: usize = 1 << 15;
+
+/// Of these, the ones that keep their memory when a segment goes.
+const WARM_LEAST: usize = 1024;
 
 /// Memory that is given to the next slots in advance, in bytes of each size in use: for a dozen
 /// phases of a program, since not every phase has a long wait in which to give more.
@@ -61,6 +66,10 @@ const AHEAD: usize = 256 << 10;
 
 /// Memory given at a time, in bytes: some 3 µs, for which a datagram may have to wait.
 const STEP: usize = PAGE;
+
+/// Once so many bytes of a size were in use, memory is given to this much more at a time: one call
+/// takes less than a page fault for each page.
+const BATCH: usize = 128 << 10;
 
 /// Words of a label: the segment; the page and one, or zero if the slot is free; the
 /// interval; and the rest: length, node, and whether it is a diff.
@@ -136,12 +145,27 @@ impl DiffStore {
             return;
         };
         let first = row.ready.max(row.fresh);
-        row.ready = (first + (STEP / SIZES[number]).max(1)).min(SLOTS);
-        let bytes = offset(number, first)..offset(number, row.ready);
+        self.give_memory(number, first, STEP);
+    }
+
+    /// Gives memory to the slots from this one on, so many bytes of them.
+    fn give_memory(&mut self, number: usize, first: usize, bytes: usize) {
+        let ready = (first + (bytes / SIZES[number]).max(1)).min(SLOTS);
+        self.rows[number].ready = ready;
+        let bytes = offset(number, first)..offset(number, ready);
         if let Err(error) = self.region.populate(bytes) {
             // Then it gets its memory when it is touched.
             tracing::debug!(%error, "no memory is given ahead");
         }
+    }
+
+    /// Gives the memory of a free slot back.
+    fn chill(&mut self, row: usize, slot: usize) {
+        let start = offset(row, slot);
+        if let Err(error) = self.region.clear(start..start + PAGE) {
+            tracing::debug!(%error, "memory of twins stays taken");
+        }
+        self.rows[row].cold.push(slot);
     }
 
     fn word(&self, row: usize, slot: usize, index: usize) -> &AtomicU64 {
@@ -197,6 +221,11 @@ impl Row {
         used && ready < slots && self.ready.max(self.fresh) < SLOTS
     }
 
+    /// Whether a slot that was just taken was never used, and has no memory yet.
+    fn is_touched_first(&self, slot: usize) -> bool {
+        slot + 1 == self.fresh && slot >= self.ready
+    }
+
     fn take(&mut self) -> Option<usize> {
         let used = self.free.pop().or_else(|| self.cold.pop());
         used.or_else(|| {
@@ -221,6 +250,9 @@ impl Slots for DiffStore {
     fn keep(&mut self, label: Label, bytes: &[u8]) -> Result<Place, Full> {
         let row = row_for(bytes.len()).ok_or(Full)?;
         let slot = self.rows[row].take().ok_or(Full)?;
+        if self.rows[row].is_touched_first(slot) && slot * SIZES[row] >= BATCH {
+            self.give_memory(row, slot, BATCH);
+        }
         let start = offset(row, slot);
         self.region.bytes_mut()[start..start + bytes.len()].copy_from_slice(bytes);
         let place = Place {
@@ -245,13 +277,18 @@ impl Slots for DiffStore {
         self.word(row, slot, 1).store(0, Ordering::Release);
         if SIZES[row] != PAGE || self.rows[row].free.len() < WARM {
             self.rows[row].free.push(slot);
-            return;
+        } else {
+            self.chill(row, slot);
         }
-        let start = offset(row, slot);
-        if let Err(error) = self.region.clear(start..start + PAGE) {
-            tracing::debug!(%error, "memory of twins stays taken");
+    }
+
+    fn rest(&mut self) {
+        for row in (0..SIZES.len()).filter(|row| SIZES[*row] == PAGE) {
+            let free = &mut self.rows[row].free;
+            for slot in free.split_off(free.len().min(WARM_LEAST)) {
+                self.chill(row, slot);
+            }
         }
-        self.rows[row].cold.push(slot);
     }
 }
 
@@ -314,6 +351,44 @@ mod tests {
                 .skip(1)
                 .all(|place| diff_store.bytes(*place) == [7; PAGE])
         );
+    }
+
+    #[test]
+    fn many_slots_get_their_memory_together_and_keep_it_until_a_segment_goes() {
+        let mut store = Store::new(DiffStore::create().unwrap());
+        let phase = |store: &mut Store<DiffStore>| {
+            let pages = 0..2048;
+            let twin = |page| store.twin(key(page, 1).at(), &[page as u8; PAGE]).unwrap();
+            pages.clone().for_each(twin);
+            let row = &store.slots().rows[0];
+            let ahead = row.ready.saturating_sub(row.fresh);
+            assert!(ahead < BATCH / PAGE, "{ahead} slots ahead");
+            let kept =
+                |page| store.twin_of(key(page, 1).at()) == Some([page as u8; PAGE].as_slice());
+            assert!(pages.clone().all(kept));
+            (row.fresh, pages)
+        };
+        let (fresh, pages) = phase(&mut store);
+        assert!(
+            store.slots().rows[0].ready >= fresh,
+            "no slot was touched first"
+        );
+        pages.for_each(|page| store.drop_twin(key(page, 1).at()));
+        assert!(store.slots().rows[0].cold.is_empty());
+        assert_eq!(phase(&mut store).0, fresh, "the same slots");
+        store.forget(SegmentId(1 << 48));
+        let row = &store.slots().rows[0];
+        assert_eq!(
+            (row.free.len(), row.cold.len()),
+            (WARM_LEAST, 2048 - WARM_LEAST)
+        );
+        let cold = Place {
+            row: 0,
+            slot: row.cold[0] as u32,
+        };
+        let start = offset(0, cold.slot as usize);
+        assert_eq!(store.slots().region.bytes()[start..start + PAGE], [0; PAGE]);
+        assert_eq!(phase(&mut store).0, fresh, "cold slots are used again");
     }
 
     #[test]

@@ -38,6 +38,9 @@ pub trait Slots {
 
     /// Frees a slot.
     fn free(&mut self, slot: Self::Slot);
+
+    /// Much was freed that will not be needed again: gives its memory back.
+    fn rest(&mut self) {}
 }
 
 /// Ordinary memory, without limit.

@@ -297,6 +297,7 @@ impl<S: Slots> Store<S> {
         for at in twins {
             self.drop_twin(at);
         }
+        self.slots.rest();
     }
 
     /// The keys of the diffs of a page, by node and interval.

@@ -88,12 +88,17 @@ const RANDOM: u32 = 4000;
 const POLICIES: [&str; 2] = ["sequential", "release"];
 
 /// The phases of a producer (node 1) and a consumer (node 0): name, agent, and whether it stores.
-const PHASES: [(&str, usize, bool); 4] = [
+const PHASES: [(&str, usize, bool); 6] = [
     ("fill", 1, true),
     ("read", 0, false),
     ("refill", 1, true),
     ("reread", 0, false),
+    ("refill_later", 1, true),
+    ("reread_later", 0, false),
 ];
+
+/// How often the last two phases are repeated: a program with many phases spends its time there.
+const LATER: usize = 3;
 
 impl Stream {
     pub(super) fn measure(&self) -> Result<Report> {
@@ -158,8 +163,8 @@ impl Stream {
 }
 
 impl Stream {
-    /// Node 1 stores to every page of a new segment, node 0 loads all of them, and once more; with a
-    /// barrier between phases.
+    /// Node 1 stores to every page of a new segment, node 0 loads all of them, and again, with other
+    /// values; with a barrier between phases.
     fn phases(
         &self,
         link: Link,
@@ -179,8 +184,9 @@ impl Stream {
             let name = format!("bench.phases.{round}");
             testbed.open_with(&name, pages, policy)?;
             tcp.extend(testbed.tcp(u64::from(pages) * 4096)?);
-            for ((_, agent, write), samples) in PHASES.into_iter().zip(&mut took) {
-                samples.extend(testbed.ask(agent, &Order::Walk { pages, write })?);
+            for phase in turns() {
+                let (_, agent, write) = PHASES[phase];
+                took[phase].extend(testbed.ask(agent, &Order::Walk { pages, write })?);
                 meet(&mut testbed)?;
             }
             testbed.remove(&name)?;
@@ -199,6 +205,12 @@ impl Stream {
         let most = if link == Link::OneGbit { 128 } else { u32::MAX };
         self.size.min(most) * 256
     }
+}
+
+/// The indexes of all phases of one round, in order.
+fn turns() -> impl Iterator<Item = usize> {
+    let first = 0..PHASES.len();
+    first.chain([PHASES.len() - 2, PHASES.len() - 1].repeat(LATER - 1))
 }
 
 /// Both nodes reach a barrier.

@@ -25,7 +25,10 @@ impl Release {
         self.push.requested(me, from, &known);
         // All pages are protected before the first diff is made: the driver does it by one call.
         for name in &known {
-            self.give(cx, name);
+            let stays = self.pages.get(&name.page).is_some_and(Page::stays_writable);
+            if !stays {
+                self.give(cx, name);
+            }
         }
         for name in &want.diffs {
             self.make_named(cx, name);
@@ -75,6 +78,10 @@ impl Release {
     pub(super) fn fetch_many(&mut self, cx: &mut Cx<'_>, from: NodeId, many: &CopyRequests) {
         if many.copies.len() > CopyRequests::LIMIT {
             return cx.emit(Event::Malformed {});
+        }
+        // All pages are protected before the first one is sent: the driver does it by one call.
+        for (page, _) in &many.copies {
+            self.give_all(cx, *page);
         }
         for (page, request) in many.copies.iter().copied() {
             let fetch = CopyRequest {
@@ -139,15 +146,8 @@ impl Release {
     fn send_copy(&mut self, cx: &mut Cx<'_>, fetch: &CopyRequest) {
         let page = self.pages.get(&fetch.page);
         let last = page.and_then(|page| page.notices.of(cx.me()).next());
-        let (index, node) = (fetch.page, cx.me());
-        if let Some(interval) = page.and_then(|page| page.undiffed) {
-            let name = DiffName {
-                page: index,
-                node,
-                interval,
-            };
-            self.give(cx, &name);
-        }
+        let index = fetch.page;
+        self.give_all(cx, index);
         self.push.copied(fetch.reader, index, last);
         let given = |page: Option<&Page>| page.is_some_and(Page::is_given);
         if !given(self.pages.get(&index)) {
@@ -164,21 +164,35 @@ impl Release {
         self.send_base(cx, fetch, Contents::Bytes, Some(source));
     }
 
-    /// Protects a page whose changes under this name are requested, unless it is to stay writable:
-    /// its later stores belong to the next interval. If the whole page was requested, its diff is
-    /// made when another node requests it, or before the next store here.
+    /// Protects a page whose changes under this name are requested: its later stores belong to the next
+    /// interval. If the whole page was requested, its diff is made when another node requests it, or
+    /// before the next store here. Even if the page is to stay writable: nodes request copies of pages
+    /// that change wholly, and their diffs are likely to be collected before any node requests them.
     fn give(&mut self, cx: &mut Cx<'_>, name: &DiffName) {
         let segment = self.segment;
         let Some(page) = self.pages.get_mut(&name.page) else {
             return;
         };
         let named = name.node == cx.me() && page.undiffed == Some(name.interval);
-        if named && page.rights == Rights::Write && !page.stays_writable() {
+        if named && page.rights == Rights::Write {
             page.rights = Rights::Read;
             cx.push(Effect::Protect {
                 pages: (segment, name.page).into(),
                 mappings: Mappings::All,
             });
+        }
+    }
+
+    /// Protects a page that an interval of this node names and whose diff is not made yet.
+    fn give_all(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+        let page = self.pages.get(&index);
+        if let Some(interval) = page.and_then(|page| page.undiffed) {
+            let name = DiffName {
+                page: index,
+                node: cx.me(),
+                interval,
+            };
+            self.give(cx, &name);
         }
     }
 

@@ -8,7 +8,7 @@ use crate::shell::Shell;
 use crate::time::Time;
 use core::fmt::Write as _;
 use core::time::Duration;
-use messages::{CopyRequest, IntervalRecord, PageRun};
+use messages::{CopyRequest, CopyRequests, IntervalRecord, PageRun};
 use pagemesh_wire::peer::{DiffName, Diffs};
 use pagemesh_wire::{MappingId, RequestId, VectorTime};
 
@@ -371,5 +371,57 @@ fn page_states() {
     assert_eq!(
         written, now,
         "stale: run with UPDATE=1 and look at the difference"
+    );
+}
+
+/// The page is named, its diff is not made, and the next diff would leave it writable.
+fn named_to_stay(bench: &mut Bench) {
+    named(bench);
+    bench.diff_requested();
+    for _ in 0..8 {
+        bench.fault(Access::Write);
+        bench.release();
+        if state(bench) == "named" {
+            return;
+        }
+    }
+    panic!("diffs are pushed for ever: {:?}", bench.done);
+}
+
+#[test]
+fn a_copy_of_a_page_that_stays_writable_makes_no_diff() {
+    let mut bench = Bench::new();
+    named_to_stay(&mut bench);
+    let page = bench.policy.pages.get(&PAGE).expect("it was stored to");
+    assert!(page.stays_writable() && page.rights == Rights::Write);
+    bench.done.clear();
+    bench.copy_requested();
+    assert_eq!(bench.done, ["protect", "CopyReply→n3"]);
+    assert_eq!(state(&bench), "given");
+    bench.done.clear();
+    bench.diff_requested();
+    assert_eq!(bench.done, ["make diff, drop twin", "diffs→n3"]);
+    let mut bench = Bench::new();
+    named_to_stay(&mut bench);
+    bench.done.clear();
+    bench.diff_requested();
+    assert_eq!(bench.done, ["make diff, refresh twin", "diffs→n3"]);
+    assert_eq!(state(&bench), "kept writable");
+}
+
+#[test]
+fn all_pages_of_a_request_are_protected_before_the_first_is_sent() {
+    let mut bench = Bench::new();
+    named(&mut bench);
+    let other = PageIndex(9);
+    bench.with(|policy, cx| policy.fault(cx, WHO, other, Access::Write));
+    bench.release();
+    bench.done.clear();
+    let copies = vec![(PAGE, RequestId(7)), (other, RequestId(8))];
+    let floor = VectorTime::ZERO;
+    bench.message(OTHER, &Body::CopyRequests(CopyRequests { floor, copies }));
+    assert_eq!(
+        bench.done,
+        ["protect", "protect", "CopyReply→n3", "CopyReply→n3"]
     );
 }
