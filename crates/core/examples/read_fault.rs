@@ -46,6 +46,7 @@ fn node(index: usize) -> Node {
         check_races: false,
         quotas: pagemesh_core::Quotas::default(),
         standby: false,
+        keeps: false,
     })
 }
 

@@ -1,8 +1,9 @@
 //! The configuration of a node: its identity, its times and bounds, and the quotas of users.
 
+use crate::control::Kept;
 use core::net::SocketAddr;
 use core::time::Duration;
-use pagemesh_wire::{ByteLen, ClusterId, Incarnation, PublicKey};
+use pagemesh_wire::{ByteLen, ClusterId, Incarnation, NodeId, PublicKey, Term};
 use serde::{Deserialize, Serialize};
 
 /// The configuration that a node is started with.
@@ -27,6 +28,16 @@ pub struct Config {
     pub quotas: Quotas,
     /// Whether this node, when it coordinates, names a standby and streams its decisions to it.
     pub standby: bool,
+    /// Whether this node, when it coordinates or is the standby, puts decisions on a disk
+    /// ([`Effect::Keep`](crate::Effect::Keep)).
+    pub keeps: bool,
+}
+
+impl Config {
+    /// Whether a coordinator may be replaced, so that nodes that count as dead are to be told.
+    pub(crate) fn may_be_replaced(&self) -> bool {
+        self.standby || self.keeps
+    }
 }
 
 /// Quotas of one user in the whole cluster. The superuser has none.
@@ -47,6 +58,17 @@ impl Default for Quotas {
     }
 }
 
+/// A coordinator that goes on from its disk.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Life {
+    /// What the disk has.
+    pub kept: Kept,
+    /// The number of the node, from [`Kept::next_life`].
+    pub node: NodeId,
+    /// The term in which it coordinates, from there, too.
+    pub term: Term,
+}
+
 /// How a node begins.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Start {
@@ -54,6 +76,8 @@ pub enum Start {
     Found(ClusterId),
     /// Join the cluster of the daemon at this address.
     Join(SocketAddr),
+    /// Go on as the coordinator with what its disk has; this includes the entry of this life.
+    Resume(Box<Life>),
 }
 
 /// Times and bounds that depend on the network and the host, not on the protocol.

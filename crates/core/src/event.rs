@@ -171,6 +171,8 @@ events! {
     FilePageDropped {} => "file_pages_dropped",
     /// The directory said that this node caches pages of a file that it did not.
     FilePageMissed {} => "file_pages_missed",
+    /// This node went on as the coordinator, from its disk.
+    Resumed {} => "resumptions",
 }
 
 #[cfg(test)]

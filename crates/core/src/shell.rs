@@ -306,6 +306,7 @@ impl Shell {
             check_races: false,
             quotas: crate::Quotas::default(),
             standby: false,
+            keeps: false,
         });
         shell.me = me;
         let members = (1..=4).map(|id| Member {

@@ -241,6 +241,7 @@ mod tests {
             check_races: false,
             quotas: pagemesh_core::Quotas::default(),
             standby: false,
+            keeps: false,
         })
     }
 

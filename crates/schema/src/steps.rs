@@ -6,7 +6,13 @@ use rmpv::Value;
 pub type Step = fn(&mut Value) -> Result<(), String>;
 
 /// The first step leads from [`OLDEST`](super::OLDEST) to the version after it.
-pub(super) const STEPS: &[Step] = &[add_global_memory, add_terms, add_shared_pages, add_holds];
+pub(super) const STEPS: &[Step] = &[
+    add_global_memory,
+    add_terms,
+    add_shared_pages,
+    add_holds,
+    add_disk,
+];
 
 /// Version 2 has global memory: no pages are lent, no epoch has begun, no budget is known.
 fn add_global_memory(node: &mut Value) -> Result<(), String> {
@@ -161,6 +167,41 @@ fn add_shared_pages(node: &mut Value) -> Result<(), String> {
 
 /// Version 5 has segments that are held: if nothing is there, none is.
 fn add_holds(_: &mut Value) -> Result<(), String> {
+    Ok(())
+}
+
+/// Version 6 has a disk: nothing is kept on it, and no coordinator goes on from one.
+fn add_disk(node: &mut Value) -> Result<(), String> {
+    let none = || Value::Array(Vec::new());
+    let no_view = || Value::Array(vec![0.into(), 0.into()]);
+    let disk = map([
+        ("written", 0.into()),
+        ("kept", 0.into()),
+        ("batch", none()),
+        ("view", no_view()),
+        ("views", none()),
+        ("kept_view", no_view()),
+        ("in_role", false.into()),
+        ("held", none()),
+    ]);
+    insert(node, "services", "disk", disk)?;
+    insert(node, "services", "resumption", Value::Nil)?;
+    insert_wherever(
+        node,
+        &["check_races", "quotas", "pace"],
+        &[("keeps", false.into())],
+    );
+    insert_wherever(
+        node,
+        &["standing", "coordinator_heard"],
+        &[("resumer", Value::Nil)],
+    );
+    insert_wherever(node, &["caller", "reply"], &[("batch", 0.into())]);
+    insert_wherever(
+        node,
+        &["directory", "heard"],
+        &[("standby_knows", 0.into())],
+    );
     Ok(())
 }
 

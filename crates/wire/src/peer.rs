@@ -33,7 +33,7 @@ pub use global::{
     Placement, Put,
 };
 pub use inheritance::{Arrival, Inheritance, Owner, Service};
-pub use member::{Health, Join, Member, MemberView, Welcome};
+pub use member::{Health, Join, Member, MemberView, Resume, Resumed, Welcome};
 pub use page::{
     Access, Ask, AskMany, Contents, Data, Invalidate, InvalidateAck, Locate, Located, Lost,
     PageRequest, Pass, PassAck, PassAckMany, Regain, Served, Spare, Subject, Taken, Waiter,
@@ -397,6 +397,10 @@ pub enum Message {
     Global(Global),
     /// See [`SharedPage`].
     SharedPage(SharedPage),
+    /// See [`Resume`].
+    Resume(Resume),
+    /// See [`Resumed`].
+    Resumed(Resumed),
 }
 
 /// Why a datagram's body was not understood.

@@ -41,6 +41,7 @@ pub(crate) fn node(host: usize) -> Node {
         check_races: false,
         quotas: pagemesh_core::Quotas::default(),
         standby: false,
+        keeps: false,
     })
 }
 

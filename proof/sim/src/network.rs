@@ -214,6 +214,8 @@ pub(crate) fn kind(message: &Message) -> &'static str {
         Message::DonorReply(_) => "DonorReply",
         Message::Global(_) => "Global",
         Message::SharedPage(_) => "SharedPage",
+        Message::Resume(_) => "Resume",
+        Message::Resumed(_) => "Resumed",
     }
 }
 

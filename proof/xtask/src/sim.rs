@@ -32,6 +32,9 @@ pub(crate) struct Arguments {
     /// The first host's daemon dies or stands still, and the standby is promoted.
     #[arg(long)]
     takeover: bool,
+    /// The first host's daemon is killed, once or twice, and goes on from its disk.
+    #[arg(long, conflicts_with = "takeover")]
+    resume: bool,
     /// With --seed: print the whole log, even if nothing broke.
     #[arg(long, requires = "seed")]
     log: bool,
@@ -39,7 +42,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 100)]
     lines: usize,
     /// Run properly labelled programs in a segment of policy `release` instead.
-    #[arg(long, conflicts_with_all = ["canary", "replace", "takeover", "log"])]
+    #[arg(long, conflicts_with_all = ["canary", "replace", "takeover", "resume", "log"])]
     labelled: bool,
     /// Run all seeds even if one fails, and count what broke.
     #[arg(long)]
@@ -96,6 +99,7 @@ fn run_one(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
         canary,
         replace,
         takeover,
+        resume,
         log,
         ..
     } = *arguments;
@@ -105,6 +109,7 @@ fn run_one(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
         canary,
         replace,
         takeover,
+        resume,
         log,
     };
     let outcome = pagemesh_sim::run(options);
@@ -138,6 +143,7 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         canary,
         replace,
         takeover,
+        resume,
         keep_going,
         ..
     } = *arguments;
@@ -148,6 +154,7 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         canary,
         replace,
         takeover,
+        resume,
         stop_at_failure: !keep_going,
     };
     let start = Instant::now();
@@ -179,6 +186,7 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         canary,
         replace,
         takeover,
+        resume,
         log: false,
     };
     print!(

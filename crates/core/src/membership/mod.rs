@@ -16,8 +16,9 @@ use crate::time::Time;
 use crate::timers::Timer;
 use core::net::SocketAddr;
 use core::time::Duration;
+use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{Health, Join, Member, MemberView, Message, Refusal, Welcome};
-use pagemesh_wire::{NodeId, NodeSet, PAGE_SIZE, Term};
+use pagemesh_wire::{Incarnation, NodeId, NodeSet, PAGE_SIZE, PublicKey, Term};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -28,6 +29,8 @@ pub(crate) enum Standing {
     Unborn,
     /// The node has asked for admission.
     Joining(Backoff),
+    /// The node is about to go on as the coordinator, from its disk.
+    Resuming,
     /// The node is a member.
     Member,
     /// The node was refused, was expelled or has left, for this reason.
@@ -58,6 +61,9 @@ pub(crate) struct Membership {
     promised: (Term, Time),
     /// When this node last looked for members that count as dead.
     knocked: Time,
+    /// The coordinator that goes on from its disk, and in which term, if the promise was given to
+    /// such a one: this node does not know it as a member yet.
+    resumer: Option<(Term, Incarnation, PublicKey)>,
 }
 
 impl Membership {
@@ -69,6 +75,7 @@ impl Membership {
             ask: None,
             promised: (Term::NONE, Time::ZERO),
             knocked: Time::ZERO,
+            resumer: None,
         }
     }
 
@@ -111,6 +118,7 @@ impl Membership {
                 say_join(cx, address);
                 None
             }
+            Start::Resume(_) => None,
         }
     }
 
@@ -146,7 +154,7 @@ impl Membership {
         cx.shell.cluster = welcome.cluster;
         cx.shell.set_view(welcome.view);
         cx.emit(Event::Admitted { node: welcome.node });
-        if welcome.node != cx.coordinator() || cx.shell.config.standby {
+        if welcome.node != cx.coordinator() || cx.shell.config.may_be_replaced() {
             cx.arm(cx.now, Timer::Heartbeat);
         }
     }
@@ -220,6 +228,23 @@ impl Membership {
         self.promised = (term, cx.now + patience(cx));
     }
 
+    /// This node promises the same to a coordinator that goes on from its disk.
+    pub(crate) fn promise_resumer(
+        &mut self,
+        cx: &Cx<'_>,
+        term: Term,
+        (incarnation, key): (Incarnation, PublicKey),
+    ) {
+        self.promise(cx, term);
+        self.resumer = Some((term, incarnation, key));
+    }
+
+    /// Whether this node has promised to believe no coordinator before this one.
+    pub(crate) fn awaits(&self, header: &Header, key: PublicKey) -> bool {
+        let known = (header.term, header.incarnation, key);
+        self.resumer == Some(known) && header.from == header.term.coordinator()
+    }
+
     /// Sends a heartbeat.
     pub(crate) fn heartbeat(&mut self, cx: &mut Cx<'_>) {
         if self.standing != Standing::Member {
@@ -238,7 +263,7 @@ impl Membership {
                 cx.send(node, Message::Heartbeat { epoch });
             }
         }
-        if (silent || coordinates) && cx.shell.config.standby {
+        if (silent || coordinates) && cx.shell.config.may_be_replaced() {
             self.knock(cx);
         }
         let next = cx.now + cx.pace().heartbeat;
@@ -253,7 +278,6 @@ impl Membership {
         if cx.now - self.knocked < cx.pace().dead_after {
             return;
         }
-        self.knocked = cx.now;
         let view = &cx.shell.view;
         let taken: Vec<_> = view.living().map(|member| member.address).collect();
         let dead = view
@@ -261,7 +285,12 @@ impl Membership {
             .iter()
             .filter(|member| member.health == Health::Dead && !taken.contains(&member.address));
         let dead: Vec<_> = dead.map(|member| (member.id, member.address)).collect();
-        let epoch = view.epoch;
+        if dead.is_empty() {
+            // The next one that dies is knocked at once.
+            return;
+        }
+        self.knocked = cx.now;
+        let epoch = cx.shell.view.epoch;
         for (node, address) in dead {
             let header = cx.header(node);
             cx.push(Effect::Send {

@@ -5,6 +5,7 @@ mod bounds;
 mod common;
 mod keys;
 mod patience;
+mod resuming;
 mod sequential;
 mod standby;
 mod views;

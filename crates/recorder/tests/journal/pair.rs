@@ -87,6 +87,7 @@ fn side(index: usize) -> Side {
         check_races: false,
         quotas: pagemesh_core::Quotas::default(),
         standby: false,
+        keeps: false,
     });
     Side {
         journal: Journal::begin(memory(), LOG, &node, b"registry").expect("it fits"),

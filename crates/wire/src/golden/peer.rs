@@ -309,6 +309,8 @@ samples! {
             Message::Global(Global::Copies { part: part(), alone: true }),
             Message::Global(Global::TakeBack { segment: page().segment(), pages: vec![(PageIndex(3), Version(7))] });
         SharedPage: Message::SharedPage(SharedPage { request: RequestId(300), file: part().file, page: PageIndex(131) });
+        Resume: Message::Resume(Resume { term: Term(3 << 16 | 127), known: Term::FIRST, tried: vec![Term(2 << 16 | 126)] });
+        Resumed: Message::Resumed(Resumed { incarnation: Incarnation(7), term: Term::FIRST, view: view() });
     }
 }
 

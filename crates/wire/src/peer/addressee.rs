@@ -54,6 +54,8 @@ impl Message {
             | Self::Put(_)
             | Self::Global(_)
             | Self::SharedPage(_)
+            | Self::Resume(_)
+            | Self::Resumed(_)
             | Self::PassAckMany(_) => Addressee::Node,
         }
     }

@@ -101,6 +101,7 @@ impl Lab {
             check_races: false,
             quotas: pagemesh_core::Quotas::default(),
             standby: false,
+            keeps: false,
             key: PublicKey::NONE,
         };
         let site = Site::new(config, self.setting.canary);

@@ -203,6 +203,7 @@ impl Cluster {
             check_races: false,
             quotas: pagemesh_core::Quotas::default(),
             standby: false,
+            keeps: false,
         };
         Host {
             node: Node::new(config),

@@ -182,6 +182,7 @@ impl Cluster {
             check_races: options.seed.is_multiple_of(2),
             quotas: pagemesh_core::Quotas::default(),
             standby: false,
+            keeps: false,
         };
         self.hosts.push(Host {
             number: host,

@@ -238,6 +238,7 @@ impl Cluster {
             check_races: false,
             quotas: pagemesh_core::Quotas::default(),
             standby: false,
+            keeps: false,
         };
         let pages = self.dice.between(3, 40) as u32;
         let local = self.dice.between(1, u64::from(pages)) as u32;

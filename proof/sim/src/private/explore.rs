@@ -247,6 +247,7 @@ impl World {
                 check_races: false,
                 quotas: pagemesh_core::Quotas::default(),
                 standby: false,
+                keeps: false,
             })
         };
         let none = Misfortune {

@@ -136,6 +136,7 @@ impl Cluster {
                     check_races: false,
                     quotas: pagemesh_core::Quotas::default(),
                     standby: false,
+                    keeps: false,
                 }),
                 gone: false,
                 deadline: None,

@@ -166,6 +166,7 @@ impl Cluster {
                 check_races: false,
                 quotas: Quotas::default(),
                 standby: false,
+                keeps: false,
             });
             let memory = Memory {
                 mistake: options.planted,

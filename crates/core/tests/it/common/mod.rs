@@ -3,7 +3,8 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 use pagemesh_core::{
-    Config, DiffWork, Effect, Effects, Input, Node, Pace, Reply, Request, Source, Start, Time,
+    Config, DiffWork, Effect, Effects, Input, Kept, KeptEntry, Life, Node, Pace, Reply, Request,
+    Source, Start, Time,
 };
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{
@@ -49,8 +50,43 @@ pub struct Cluster {
     dies: Option<(usize, NodeId)>,
     pace: Pace,
     standby: bool,
+    /// The disk of each host, if they have any.
+    disks: Vec<Disk>,
+    keeps: bool,
+    /// Disks write only when no datagram is under way, or not at all.
+    pub disk: DiskPace,
+    lives: u64,
     /// Pairs of nodes between which nothing gets through.
     pub cut: Option<fn(NodeId, NodeId) -> bool>,
+}
+
+/// How fast disks are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DiskPace {
+    /// What is given to a disk is there at once.
+    #[default]
+    AtOnce,
+    /// When no datagram is under way.
+    Slow,
+    /// They write nothing.
+    Stopped,
+}
+
+/// The disk of a host.
+#[derive(Default)]
+struct Disk {
+    kept: Kept,
+    /// Batches that it does not have for sure.
+    waiting: VecDeque<(u64, Vec<KeptEntry>)>,
+}
+
+impl Disk {
+    /// Writes the next batch.
+    fn write(&mut self) -> Option<u64> {
+        let (batch, entries) = self.waiting.pop_front()?;
+        entries.into_iter().for_each(|entry| self.kept.apply(entry));
+        Some(batch)
+    }
 }
 
 /// *INV-send-before-reply*
@@ -96,15 +132,25 @@ impl Cluster {
 
     /// The same, at this pace.
     pub fn paced(count: usize, pace: Pace) -> Self {
-        Self::of(count, pace, false)
+        Self::of(count, pace, (false, false))
     }
 
     /// The same, whose coordinator names a standby.
     pub fn with_standby(count: usize) -> Self {
-        Self::of(count, Pace::default(), true)
+        Self::of(count, Pace::default(), (true, false))
     }
 
-    fn of(count: usize, pace: Pace, standby: bool) -> Self {
+    /// The same, whose hosts have disks.
+    pub fn with_disks(count: usize) -> Self {
+        Self::of(count, Pace::default(), (true, true))
+    }
+
+    /// The same, whose coordinator names no standby.
+    pub fn with_disks_alone(count: usize) -> Self {
+        Self::of(count, Pace::default(), (false, true))
+    }
+
+    fn of(count: usize, pace: Pace, (standby, keeps): (bool, bool)) -> Self {
         let mut cluster = Self {
             nodes: Vec::new(),
             now: Time(1_000_000),
@@ -122,6 +168,10 @@ impl Cluster {
             dies: None,
             pace,
             standby,
+            disks: Vec::new(),
+            keeps,
+            disk: DiskPace::AtOnce,
+            lives: 0,
             cut: None,
         };
         for _ in 0..count {
@@ -134,25 +184,83 @@ impl Cluster {
     /// One more host, which asks the host of this index for admission.
     pub fn add_node(&mut self, asks: usize) -> NodeId {
         let index = self.nodes.len();
-        self.nodes.push(Node::new(Config {
-            name: format!("host{index}"),
-            address: address(index),
-            incarnation: Incarnation(index as u64 + 100),
-            key: PublicKey::NONE,
-            start: if index == 0 {
-                Start::Found(ClusterId(77))
-            } else {
-                Start::Join(address(asks))
-            },
-            pace: self.pace,
-            check_races: false,
-            quotas: pagemesh_core::Quotas::default(),
-            standby: self.standby,
-        }));
+        let start = if index == 0 {
+            Start::Found(ClusterId(77))
+        } else {
+            Start::Join(address(asks))
+        };
+        let config = self.config(index, start);
+        self.nodes.push(Node::new(config));
+        self.disks.push(Disk::default());
         let node = NodeId(index as u16 + 1);
         self.input(node, Input::Deadline);
         self.settle();
         node
+    }
+
+    fn config(&mut self, index: usize, start: Start) -> Config {
+        self.lives += 1;
+        Config {
+            name: format!("host{index}"),
+            address: address(index),
+            incarnation: Incarnation(self.lives + 99),
+            key: PublicKey::NONE,
+            start,
+            pace: self.pace,
+            check_races: false,
+            quotas: pagemesh_core::Quotas::default(),
+            standby: self.standby,
+            keeps: self.keeps,
+        }
+    }
+
+    /// A daemon is killed, and what its disk had not written is lost.
+    pub fn kill(&mut self, node: NodeId) {
+        self.disks[usize::from(node.0) - 1].waiting.clear();
+        self.dies.take_if(|(_, dying)| *dying == node);
+        self.stop(node);
+    }
+
+    /// A killed daemon is started again, to go on from its disk, or to join that host's cluster.
+    pub fn start_again(&mut self, node: NodeId, joins: Option<NodeId>) {
+        let index = usize::from(node.0) - 1;
+        let start = match joins {
+            Some(host) => Start::Join(address(usize::from(host.0) - 1)),
+            None => {
+                let kept = &mut self.disks[index].kept;
+                let cluster = kept.cluster();
+                let (node, term) = kept.next_life().expect("there are more numbers");
+                kept.apply(KeptEntry::Life {
+                    cluster,
+                    node,
+                    term,
+                });
+                let kept = kept.clone();
+                Start::Resume(Box::new(Life { kept, node, term }))
+            }
+        };
+        let config = self.config(index, start);
+        self.nodes[index] = Node::new(config);
+        self.silent.retain(|other| *other != node);
+        self.stopped.retain(|other| *other != node);
+        self.input(node, Input::Deadline);
+    }
+
+    /// What a host's disk has for sure.
+    pub fn kept(&self, node: NodeId) -> &Kept {
+        &self.disks[usize::from(node.0) - 1].kept
+    }
+
+    /// Disks write what they were given.
+    pub fn write_disks(&mut self) {
+        for index in 0..self.disks.len() {
+            let node = NodeId(index as u16 + 1);
+            while !self.stopped.contains(&node)
+                && let Some(batch) = self.disks[index].write()
+            {
+                self.input(node, Input::Kept { batch });
+            }
+        }
     }
 
     /// The node of a host.
@@ -189,7 +297,7 @@ impl Cluster {
             if *left == 0 {
                 let node = *node;
                 self.dies = None;
-                self.stop(node);
+                self.kill(node);
             }
         }
     }
@@ -203,6 +311,9 @@ impl Cluster {
         departs_first(effects.as_slice());
         for effect in effects.drain().collect::<Vec<_>>() {
             self.carry_out(node, effect);
+        }
+        if self.disk == DiskPace::AtOnce {
+            self.write_disks();
         }
     }
 
@@ -252,6 +363,10 @@ impl Cluster {
                 self.sent_before.push(self.sent.len());
             }
             Effect::Emit(_) => {}
+            Effect::Keep { batch, entries } => {
+                let disk = &mut self.disks[usize::from(node.0) - 1];
+                disk.waiting.push_back((batch, entries));
+            }
             other => self.done.push((node, other)),
         }
     }
@@ -291,6 +406,9 @@ impl Cluster {
                 self.count_down(1);
             } else {
                 self.lost.push((to, from, datagram));
+            }
+            if self.wire.is_empty() && self.disk == DiskPace::Slow {
+                self.write_disks();
             }
         }
     }
