@@ -43,6 +43,7 @@ mod reductions;
 mod release;
 mod replacement;
 mod request_slots;
+mod resuming;
 mod sealing;
 mod sealing_keys;
 mod segments;
