@@ -47,6 +47,8 @@ pub(crate) struct Config {
     pub(crate) recorder: Option<bool>,
     /// Stream decisions to a standby.
     pub(crate) standby: Option<bool>,
+    /// Where the coordinator and its standby keep what they know.
+    pub(crate) state: Option<PathBuf>,
     /// How long programs wait for another daemon, such as `30s`.
     pub(crate) grace: Option<String>,
     /// How long to ask for admission, such as `60s`.
@@ -117,6 +119,7 @@ impl Config {
             private_dir: self.private_dir.or(other.private_dir),
             recorder: self.recorder.or(other.recorder),
             standby: self.standby.or(other.standby),
+            state: self.state.or(other.state),
             grace: self.grace.or(other.grace),
             join_timeout: self.join_timeout.or(other.join_timeout),
             insecure: self.insecure.or(other.insecure),

@@ -80,6 +80,8 @@ pub struct Plan {
     pub latency: bool,
     /// How long processes wait for another daemon should theirs be killed.
     pub grace: Duration,
+    /// Daemons have directories for their state, so that the first one can be started again.
+    pub state: bool,
     /// Further arguments for every daemon.
     pub daemon_args: Vec<String>,
     /// Further arguments for single daemons, by node; none for those beyond its end.
@@ -104,9 +106,31 @@ impl Plan {
             sealed: false,
             latency: false,
             grace: Duration::ZERO,
+            state: false,
             daemon_args: Vec::new(),
             own_args: Vec::new(),
             program: None,
+        }
+    }
+}
+
+/// What a daemon of a sandbox is started as.
+#[derive(Clone, Copy)]
+enum Role {
+    /// The first of its cluster, or its coordinator again.
+    First,
+    /// A member, which asks that node.
+    Joins(usize),
+    /// The coordinator, from what it knew as the standby.
+    Promoted,
+}
+
+impl Role {
+    fn of(index: usize) -> Self {
+        if index == 0 {
+            Self::First
+        } else {
+            Self::Joins(0)
         }
     }
 }
@@ -226,17 +250,43 @@ impl Sandbox {
     /// it was, within the grace, else as a new one.
     ///
     /// # Errors
-    /// As [`Sandbox::start`]. After the grace the first node cannot come back:
-    /// the others join there.
+    /// As [`Sandbox::start`]. After the grace the first node comes back only if it has a directory
+    /// for its state: the others join there.
     pub fn restart(&self, index: usize) -> Result<()> {
-        let lasting = !self.plan.grace.is_zero();
+        let lasting = !self.plan.grace.is_zero() || self.plan.state;
         ensure!(
             index > 0 || lasting,
             "the first node of a sandbox cannot join itself"
         );
-        let daemon = self.start_daemon(index, &[])?;
+        self.start_again(index, Role::of(index))
+    }
+
+    /// Starts a killed daemon again as the coordinator, from what it knew as the standby.
+    ///
+    /// # Errors
+    /// As [`Sandbox::start`].
+    pub fn restart_promoted(&self, index: usize) -> Result<()> {
+        self.start_again(index, Role::Promoted)
+    }
+
+    /// Starts a killed daemon again, to join the cluster of that node.
+    ///
+    /// # Errors
+    /// As [`Sandbox::start`].
+    pub fn restart_joining(&self, index: usize, node: usize) -> Result<()> {
+        self.start_again(index, Role::Joins(node))
+    }
+
+    fn start_again(&self, index: usize, role: Role) -> Result<()> {
+        let daemon = self.start_daemon(index, role, &[])?;
         *self.nodes[index].daemon() = daemon;
         self.wait_until_back(index)
+    }
+
+    /// Where a node keeps what it decides as the coordinator, if the plan says so.
+    #[must_use]
+    pub fn state(&self, index: usize) -> PathBuf {
+        self.room.path().join(format!("node{index}.state"))
     }
 
     /// Starts another daemon in the place of one that lives, and waits until it
@@ -245,7 +295,7 @@ impl Sandbox {
     /// # Errors
     /// If it does not.
     pub fn replace(&self, index: usize) -> Result<()> {
-        let daemon = self.start_daemon(index, &["--replace"])?;
+        let daemon = self.start_daemon(index, Role::of(index), &["--replace"])?;
         let mut before = std::mem::replace(&mut *self.nodes[index].daemon(), daemon);
         let deadline = Instant::now() + PATIENCE;
         while before.ended()?.is_none() {
@@ -263,7 +313,7 @@ impl Sandbox {
     fn add_node(&mut self) -> Result<()> {
         let index = self.nodes.len();
         let address = self.network.address(index);
-        let daemon = self.start_daemon(index, &[])?;
+        let daemon = self.start_daemon(index, Role::of(index), &[])?;
         self.nodes.push(Node {
             index,
             size: self.plan.nodes,
@@ -276,7 +326,7 @@ impl Sandbox {
         Ok(())
     }
 
-    fn start_daemon(&self, index: usize, more: &[&str]) -> Result<DaemonProcess> {
+    fn start_daemon(&self, index: usize, role: Role, more: &[&str]) -> Result<DaemonProcess> {
         let address = self.network.address(index);
         let mut command = Command::new(&self.program);
         command
@@ -290,8 +340,17 @@ impl Sandbox {
             .args(more)
             .args(&self.plan.daemon_args)
             .args(self.plan.own_args.get(index).into_iter().flatten());
-        if index > 0 {
-            command.arg(format!("--join={}", self.network.address(0)));
+        match role {
+            Role::First => {}
+            Role::Joins(node) => {
+                command.arg(format!("--join={}", self.network.address(node)));
+            }
+            Role::Promoted => {
+                command.arg("--promote");
+            }
+        }
+        if self.plan.state {
+            command.arg("--state").arg(self.state(index));
         }
         if let Some(waiting) = &self.plan.waiting {
             command.arg(format!("--wait={waiting}"));

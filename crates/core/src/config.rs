@@ -1,8 +1,9 @@
 //! The configuration of a node: its identity, its times and bounds, and the quotas of users.
 
+use crate::control::Kept;
 use core::net::SocketAddr;
 use core::time::Duration;
-use pagemesh_wire::{ByteLen, ClusterId, Incarnation, PublicKey};
+use pagemesh_wire::{ByteLen, ClusterId, Incarnation, NodeId, PublicKey, Term};
 use serde::{Deserialize, Serialize};
 
 /// The configuration that a node is started with.
@@ -30,6 +31,9 @@ pub struct Config {
     /// Whether this node, when it was declared dead, joins again by itself with the programs that
     /// lost nothing.
     pub rejoin: bool,
+    /// Whether this node, when it coordinates or is the standby, puts decisions on a disk
+    /// ([`Effect::Keep`](crate::Effect::Keep)).
+    pub keeps: bool,
 }
 
 impl Config {
@@ -51,7 +55,13 @@ impl Config {
             quotas: Quotas::default(),
             standby: false,
             rejoin: false,
+            keeps: false,
         }
+    }
+
+    /// Whether a coordinator may be replaced, so that nodes that count as dead are to be told.
+    pub(crate) fn may_be_replaced(&self) -> bool {
+        self.standby || self.keeps
     }
 }
 
@@ -73,6 +83,17 @@ impl Default for Quotas {
     }
 }
 
+/// A coordinator that goes on from its disk.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Life {
+    /// What the disk has.
+    pub kept: Kept,
+    /// The number of the node, from [`Kept::next_life`].
+    pub node: NodeId,
+    /// The term in which it coordinates, from there, too.
+    pub term: Term,
+}
+
 /// How a node begins.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Start {
@@ -80,6 +101,8 @@ pub enum Start {
     Found(ClusterId),
     /// Join the cluster of the daemon at this address.
     Join(SocketAddr),
+    /// Go on as the coordinator with what its disk has; this includes the entry of this life.
+    Resume(Box<Life>),
 }
 
 /// Times and bounds that depend on the network and the host, not on the protocol.

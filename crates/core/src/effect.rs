@@ -30,6 +30,7 @@ use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{self, Message, Refusal, SegmentInfo};
 use pagemesh_wire::{ClientId, MappingId, PageIndex, SegmentId, SyncKey, Ticket};
 
+use crate::control::KeptEntry;
 use crate::event::Event;
 use serde::{Deserialize, Serialize};
 
@@ -202,6 +203,15 @@ pub enum Effect {
         /// The pages.
         pages: PageRange,
     },
+    /// Append a batch of entries to the file of the coordinator or standby, and have the disk write
+    /// it. The driver does not wait for the disk: it reports by [`Input::Kept`](crate::Input::Kept)
+    /// what the disk has for sure. Batches are numbered from one, without gaps.
+    Keep {
+        /// The number of the batch.
+        batch: u64,
+        /// Its entries, which count together or not at all.
+        entries: Vec<KeptEntry>,
+    },
     /// Record an event for the counters, the log and the dashboard.
     Emit(Event),
 }
@@ -220,6 +230,7 @@ impl Effect {
                 | Self::Evict { .. }
                 | Self::DropStash { .. }
                 | Self::Stow { .. }
+                | Self::Keep { .. }
                 | Self::Emit(_)
         )
     }

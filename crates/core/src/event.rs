@@ -181,6 +181,8 @@ events! {
     FilePageKept {} => "file_pages_kept",
     /// A page that was kept for others was sent on to another node (N-chance).
     PageSentOn {} => "pages_sent_on",
+    /// This node went on as the coordinator, from its disk.
+    Resumed {} => "resumptions",
 }
 
 #[cfg(test)]

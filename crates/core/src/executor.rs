@@ -13,6 +13,7 @@ use pagemesh_wire::{
     ClientId, MappingId, PageIndex, RequestId, SegmentId, SyncKey, Ticket, VectorTime,
 };
 
+use crate::control::KeptEntry;
 use crate::effect::{
     Afterwards, DiffWork, Effect, Effects, Mappings, PageRange, Reply, Rights, Source,
 };
@@ -134,6 +135,11 @@ pub trait EffectExecutor {
     /// [`Effect::Store`]. False if the disk could not take the pages.
     fn store(&mut self, pages: PageRange) -> Result<bool, Self::Error>;
 
+    /// [`Effect::Keep`]; only nodes that keep decisions on a disk ask for it.
+    fn keep(&mut self, _batch: u64, _entries: Vec<KeptEntry>) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
     /// [`Effect::Emit`].
     fn emit(&mut self, event: Event) -> Result<(), Self::Error>;
 
@@ -225,6 +231,7 @@ pub trait EffectExecutor {
             Effect::Reply { ticket, reply } => self.reply(ticket, *reply),
             Effect::Diffs(work) => self.diff_work(work),
             Effect::Store { pages } => store(self, pages),
+            Effect::Keep { batch, entries } => self.keep(batch, entries),
             Effect::Emit(event) => self.emit(event),
         }
     }

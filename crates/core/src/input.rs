@@ -148,6 +148,14 @@ pub enum Input<'a> {
     },
     /// The host gives more memory, or less.
     Budgets(crate::Budgets),
+    /// The disk has the batches of [`Effect::Keep`](crate::Effect::Keep) up to this one for sure.
+    Kept {
+        /// The number of the last one.
+        batch: u64,
+    },
+    /// The disk may lack batches that were given to it, because another daemon went on for the one
+    /// that wrote them: everything is to be written anew.
+    KeepAnew,
 }
 
 impl Input<'_> {
@@ -215,6 +223,8 @@ impl Input<'_> {
             },
             Self::Stored { pages, done } => Input::Stored { pages, done },
             Self::Budgets(budgets) => Input::Budgets(budgets),
+            Self::Kept { batch } => Input::Kept { batch },
+            Self::KeepAnew => Input::KeepAnew,
         })
     }
 }

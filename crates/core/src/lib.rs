@@ -41,7 +41,8 @@ mod sysv;
 mod time;
 mod timers;
 
-pub use config::{Config, Pace, Quotas, Start};
+pub use config::{Config, Life, Pace, Quotas, Start};
+pub use control::{Kept, KeptEntry};
 pub use directory::Usage;
 pub use effect::{
     Afterwards, DiffWork, Effect, Effects, Mappings, PageRange, Reply, Rights, Source,

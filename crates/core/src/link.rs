@@ -67,13 +67,17 @@ impl Services {
                 }
             }
             Message::Unwelcome { incarnation, why } => {
-                let asked = matches!(self.membership.standing, Standing::Joining(_))
+                let standing = &self.membership.standing;
+                let asked = matches!(standing, Standing::Joining(_) | Standing::Resuming)
                     && incarnation == cx.shell.config.incarnation;
                 if asked {
+                    self.resumption = None;
                     self.membership.out(cx, why);
                     self.end_rejoin(cx);
                 }
             }
+            Message::Resume(resume) => self.asked_to_resume(cx, from, &header, &resume),
+            Message::Resumed(resumed) => self.promised_to_resume(cx, from, &header, resumed),
             Message::Redirect { incarnation, to } => {
                 if incarnation == cx.shell.config.incarnation {
                     self.membership.redirected(cx, to);
@@ -114,6 +118,25 @@ impl Services {
                     == (header.from, header.incarnation, key)
             })
             .map(|member| member.health);
+        let introduces = matches!(
+            message,
+            Message::Call {
+                body: Call::Members(_),
+                ..
+            }
+        );
+        if health.is_none() && self.membership.awaits(header, key) {
+            // A coordinator sends heartbeats to members only that count as dead: it has gone on
+            // without this node's answer.
+            if matches!(message, Message::Heartbeat { .. }) {
+                self.superseded(cx, header.term);
+            }
+            return introduces;
+        }
+        if health.is_none() && self.is_unknown_coordinator(cx, header) {
+            self.superseded(cx, header.term);
+            return false;
+        }
         // A host that an earlier coordinator admitted without anybody else hearing of it.
         let unheard = health.is_none() && header.term < cx.shell.view.term;
         let alive = health == Some(Health::Alive);
@@ -136,6 +159,14 @@ impl Services {
             });
         }
         alive && self.is_of_present_term(cx, header)
+    }
+
+    /// Whether a coordinator of a newer term is none of the members: it went on from its disk, and
+    /// did so without this node, which had been silent for too long.
+    fn is_unknown_coordinator(&self, cx: &Cx<'_>, header: &Header) -> bool {
+        header.from == header.term.coordinator()
+            && header.from.is_valid()
+            && header.term > self.membership.fence(cx)
     }
 
     /// *INV-fenced*: a datagram of a coordinator of an older term than this node believes in counts

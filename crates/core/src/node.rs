@@ -15,7 +15,7 @@ use crate::shell::{Cx, Shell};
 use crate::time::Time;
 use core::net::SocketAddr;
 use core::time::Duration;
-use pagemesh_wire::local::{ControlStatus, PageState};
+use pagemesh_wire::local::{ControlStatus, DiskState, PageState};
 use pagemesh_wire::peer::{MemberView, Refusal, SegmentInfo};
 use pagemesh_wire::{ClientId, NodeId, PageIndex, PublicKey, SegmentId};
 use serde::{Deserialize, Serialize};
@@ -70,6 +70,12 @@ impl Node {
     #[must_use]
     pub fn id(&self) -> Option<NodeId> {
         (self.shell.me != NodeId::NONE).then_some(self.shell.me)
+    }
+
+    /// Whether this node waits for a disk when it coordinates.
+    #[must_use]
+    pub fn keeps(&self) -> bool {
+        self.shell.config.keeps
     }
 
     /// All members that this node knows of.
@@ -137,6 +143,7 @@ impl Node {
             copying: copying.unwrap_or(NodeId::NONE),
             behind: log.map_or(0, DecisionLog::behind),
             silent: self.coordinator_silent(now).as_secs_f64(),
+            disk: DiskState::None,
         }
     }
 

@@ -2,7 +2,7 @@
 //! call. Services never call each other; they meet here.
 
 use crate::calls::Calls;
-use crate::control::{DecisionCopy, Promotion};
+use crate::control::{DecisionCopy, DiskLog, Promotion, Resumption};
 use crate::effect::Effect;
 use crate::global::Global;
 use crate::input::Input;
@@ -31,6 +31,7 @@ mod global;
 mod members;
 mod promotion;
 mod rejoin;
+mod resumption;
 
 /// All services of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -41,6 +42,10 @@ pub(crate) struct Services {
     pub(crate) copy: DecisionCopy,
     /// This node is about to become the coordinator.
     pub(crate) promotion: Option<Promotion>,
+    /// What this node, the coordinator or standby, has put on its disk.
+    pub(crate) disk: DiskLog,
+    /// This node is about to go on as the coordinator, from its disk.
+    pub(crate) resumption: Option<Box<Resumption>>,
     pub(crate) calls: Calls,
     pub(crate) segments: BTreeMap<SegmentId, Segment>,
     pub(crate) mappings: BTreeMap<MappingId, (SegmentId, ClientId)>,
@@ -65,6 +70,8 @@ impl Services {
             coordinator: None,
             copy: DecisionCopy::default(),
             promotion: None,
+            disk: DiskLog::default(),
+            resumption: None,
             calls: Calls::default(),
             segments: BTreeMap::new(),
             mappings: BTreeMap::new(),
@@ -135,20 +142,26 @@ impl Services {
             Input::Deadline => self.deadline(cx),
             Input::Stored { pages, done } => self.stored(cx, pages, done),
             Input::Budgets(budgets) => self.budgets(cx, budgets),
+            Input::Kept { batch } => self.kept(cx, batch),
+            Input::KeepAnew => self.keep_anew(cx),
         }
         self.want_plan(cx);
         self.global.shared.follow_members(cx);
         self.go_on(cx);
         self.go_on_leaving(cx);
         self.stream_decisions(cx);
+        self.keep(cx);
     }
 
     fn deadline(&mut self, cx: &mut Cx<'_>) {
+        self.start_from_disk(cx);
         if let Some(coordinator) = self.membership.start(cx) {
             self.coordinator = Some(coordinator);
+            self.begin_to_keep(cx);
         }
         while let Some(timer) = cx.shell.timers.pop_due(cx.now) {
             match timer {
+                Timer::Join if self.resumption.is_some() => self.resumption_due(cx),
                 Timer::Join => self.join_due(cx),
                 Timer::Heartbeat => {
                     self.membership.heartbeat(cx);

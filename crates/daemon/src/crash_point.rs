@@ -61,6 +61,7 @@ pub(crate) const fn kind(effect: &Effect) -> &'static str {
         Effect::Reply { .. } => "Reply",
         Effect::Diffs(_) => "Diffs",
         Effect::Store { .. } => "Store",
+        Effect::Keep { .. } => "Keep",
         Effect::Emit(_) => "Emit",
     }
 }

@@ -210,6 +210,7 @@ impl Daemon {
             Some(Token::Signals) => self.signal()?,
             Some(Token::Keeper) => self.replace_keeper(),
             Some(Token::Keys) => self.driver.executor.network.keys_changed(),
+            Some(Token::Ledger) => self.driver.kept(),
             None => {}
         }
         Ok(())

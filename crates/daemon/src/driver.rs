@@ -8,6 +8,7 @@ use crate::budget::{Budget, MemoryOptions};
 use crate::counters::Count;
 use crate::executor::DaemonExecutor;
 use crate::experiment::Ticks;
+use crate::ledger::Ledger;
 use crate::payload::Payload;
 use crate::receive_batch::{ReceiveBatch, TURN};
 use crate::tickets::{Kind, Pending};
@@ -281,6 +282,21 @@ impl Driver {
             client: ClientId(0),
             request: Request::Leave,
         });
+    }
+
+    /// The disk has taken decisions.
+    pub(crate) fn kept(&mut self) {
+        if let Some(batch) = self.executor.ledger.as_ref().map(Ledger::kept) {
+            self.feed(Input::Kept { batch });
+        }
+    }
+
+    /// Has everything that this node keeps on its disk written anew there.
+    pub(crate) fn keep_anew(&mut self, ledger: Option<Ledger>) {
+        if ledger.is_some() {
+            self.executor.ledger = ledger;
+            self.feed(Input::KeepAnew);
+        }
     }
 
     /// Polls the faults of a mapping.

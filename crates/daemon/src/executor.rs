@@ -2,6 +2,7 @@
 
 use crate::counters::{Count, Counters};
 use crate::keeper::{Kept, Tag};
+use crate::ledger::Ledger;
 use crate::lending::Lending;
 use crate::network::Network;
 use crate::note::Note;
@@ -69,6 +70,8 @@ pub(crate) struct DaemonExecutor {
     pub(crate) receipts: Receipts,
     /// Pages lent to other nodes, and files of private segments.
     pub(crate) lending: Lending,
+    /// What this daemon has on its disk as the coordinator or the standby, if it has a directory.
+    pub(crate) ledger: Option<Ledger>,
     /// Whether this daemon's memory is kept out of swap space.
     pub(crate) residency: Residency,
     /// Limits of each user.
@@ -114,6 +117,7 @@ impl DaemonExecutor {
             life: Life::default(),
             priority: SchedulingPriority::default(),
             receipts: Receipts::default(),
+            ledger: None,
             residency: Residency::default(),
             quota: Quota::default(),
             log: LogLines::default(),

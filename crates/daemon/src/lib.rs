@@ -31,6 +31,7 @@ mod kept_writable;
 mod key_file;
 mod labels;
 pub mod launch;
+mod ledger;
 mod lending;
 mod listener;
 mod locks;

@@ -51,6 +51,11 @@ pub struct Options {
     pub recorder: bool,
     /// Name a standby, and stream to it what this node decides, when it coordinates.
     pub standby: bool,
+    /// Where this node keeps what it decides as the coordinator, or knows as the standby; none:
+    /// nowhere.
+    pub state: Option<PathBuf>,
+    /// Go on as the coordinator with what this node knew as the standby when its daemon ended.
+    pub promote: bool,
     /// Look for bytes that two nodes write without synchronizing.
     pub check_races: bool,
     /// Lose stores: take pages away without stopping those who store to them. By
@@ -132,6 +137,8 @@ impl Default for Options {
             memory: MemoryOptions::default(),
             recorder: true,
             standby: true,
+            state: None,
+            promote: false,
             check_races: false,
             unprotected: false,
             tamper: false,
@@ -163,6 +170,12 @@ impl Options {
                 "listening at {} needs --advertise ADDRESS: other daemons must be told one \
                  address at which they reach this one",
                 self.bind
+            );
+        }
+        if self.promote && (self.join.is_some() || self.state.is_none()) {
+            bail!(
+                "--promote goes on as the coordinator with what this node knew as the standby: name \
+                 its directory (--state), and leave --join away"
             );
         }
         self.check_multicast()

@@ -19,6 +19,8 @@ pub(crate) enum Token {
     Keeper,
     /// The key file has changed.
     Keys,
+    /// The disk has what the coordinator decided.
+    Ledger,
 }
 
 impl Token {
@@ -34,6 +36,7 @@ impl Token {
             Self::Mapping(mapping) => (5, mapping.0),
             Self::Keeper => (6, 0),
             Self::Keys => (7, 0),
+            Self::Ledger => (8, 0),
         };
         (kind << Self::KIND) | number
     }
@@ -50,6 +53,7 @@ impl Token {
             5 => Some(Self::Mapping(MappingId(number))),
             6 => Some(Self::Keeper),
             7 => Some(Self::Keys),
+            8 => Some(Self::Ledger),
             _ => None,
         }
     }
@@ -69,6 +73,7 @@ mod tests {
             Token::Mapping(MappingId(1 << 40)),
             Token::Keeper,
             Token::Keys,
+            Token::Ledger,
         ] {
             assert_eq!(Token::decode(token.encode()), Some(token));
         }

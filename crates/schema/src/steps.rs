@@ -12,6 +12,7 @@ pub(super) const STEPS: &[Step] = &[
     add_shared_pages,
     add_holds,
     add_rejoin_and_kept_pages,
+    add_disk,
 ];
 
 /// Version 2 has global memory: no pages are lent, no epoch has begun, no budget is known.
@@ -219,6 +220,41 @@ fn add_kept_pages(node: &mut Value) -> Result<(), String> {
         node,
         &["pod", "directory", "pools", "lookups", "announcing"],
         &[("kept", kept)],
+    );
+    Ok(())
+}
+
+/// Version 7 has a disk: nothing is kept on it, and no coordinator goes on from one.
+fn add_disk(node: &mut Value) -> Result<(), String> {
+    let none = || Value::Array(Vec::new());
+    let no_view = || Value::Array(vec![0.into(), 0.into()]);
+    let disk = map([
+        ("written", 0.into()),
+        ("kept", 0.into()),
+        ("batch", none()),
+        ("view", no_view()),
+        ("views", none()),
+        ("kept_view", no_view()),
+        ("in_role", false.into()),
+        ("held", none()),
+    ]);
+    insert(node, "services", "disk", disk)?;
+    insert(node, "services", "resumption", Value::Nil)?;
+    insert_wherever(
+        node,
+        &["check_races", "quotas", "pace"],
+        &[("keeps", false.into())],
+    );
+    insert_wherever(
+        node,
+        &["standing", "coordinator_heard"],
+        &[("resumer", Value::Nil)],
+    );
+    insert_wherever(node, &["caller", "reply"], &[("batch", 0.into())]);
+    insert_wherever(
+        node,
+        &["directory", "heard"],
+        &[("standby_knows", 0.into())],
     );
     Ok(())
 }

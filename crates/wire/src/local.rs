@@ -24,8 +24,8 @@ use serde::{Deserialize, Serialize};
 pub use crate::peer::Refusal;
 pub use file_frames::FileFrames;
 pub use report::{
-    ControlStatus, Label, NodeStatus, PageLine, PageReport, PageState, PathInfo, RaceLine,
-    RaceReport, SharingLine, SharingReport, Stamp, StampKind, WrittenRange,
+    ControlStatus, DiskState, Label, NodeStatus, PageLine, PageReport, PageState, PathInfo,
+    RaceLine, RaceReport, SharingLine, SharingReport, Stamp, StampKind, WrittenRange,
 };
 pub use view::View;
 
@@ -36,7 +36,7 @@ pub const MAX_PACKET: usize = 64 * 1024;
 pub const MAX_FDS: usize = 4;
 
 /// Spoken on the Unix socket; both sides must agree.
-pub const LOCAL_VERSION: u32 = 4;
+pub const LOCAL_VERSION: u32 = 5;
 
 /// One packet from a process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

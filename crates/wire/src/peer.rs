@@ -33,7 +33,7 @@ pub use global::{
     PageSeal, Placement, Put,
 };
 pub use inheritance::{Arrival, Inheritance, Owner, Service};
-pub use member::{Health, Join, Member, MemberView, Welcome};
+pub use member::{Health, Join, Member, MemberView, Resume, Resumed, Welcome};
 pub use page::{
     Access, Ask, AskMany, Contents, Data, Invalidate, InvalidateAck, Locate, Located, Lost,
     PageRequest, Pass, PassAck, PassAckMany, Regain, Served, Spare, Subject, Taken, Waiter,
@@ -401,6 +401,10 @@ pub enum Message {
     SharedPut(SharedPut),
     /// See [`Forward`].
     Forward(Forward),
+    /// See [`Resume`].
+    Resume(Resume),
+    /// See [`Resumed`].
+    Resumed(Resumed),
 }
 
 /// Why a datagram's body was not understood.

@@ -206,7 +206,9 @@ impl World {
                 self.after(100_000_000, Happening::Misfortune(Fault::Promote));
                 true
             }
-            (Step::Open { .. }, Refusal::NodeGone(_)) if self.setting.standby => {
+            (Step::Open { .. }, Refusal::NodeGone(_))
+                if self.setting.standby || self.setting.keeps =>
+            {
                 let steps = &mut self.processes.threads[id.0].steps;
                 steps.push_front(step.clone());
                 steps.push_front(Step::Think(100_000_000));

@@ -28,6 +28,8 @@ pub struct Campaign {
     pub replace: bool,
     /// The first host's daemon dies or stands still, and the standby is promoted.
     pub takeover: bool,
+    /// The first host's daemon is killed, once or twice, and goes on from its disk.
+    pub resume: bool,
     /// End at the first failure instead of running all.
     pub stop_at_failure: bool,
 }
@@ -91,6 +93,7 @@ impl Campaign {
                 canary: self.canary,
                 replace: self.replace,
                 takeover: self.takeover,
+                resume: self.resume,
                 log: false,
             };
             let outcome = run(options);
@@ -172,6 +175,9 @@ fn replay_line(options: Options) -> String {
     }
     if options.takeover {
         line.push_str(" --takeover");
+    }
+    if options.resume {
+        line.push_str(" --resume");
     }
     if let Some(canary) = options.canary {
         let _ = write!(line, " --canary {canary}");

@@ -11,8 +11,8 @@ use crate::recording::{Effort, Standing};
 use crate::world::{Happening, Life, World};
 use pagemesh_core::limits::USE_GUARD;
 use pagemesh_core::{
-    At, DiffWork, Effect, EffectExecutor, Event, Input, Mappings, Next, PageRange, Reclaimed,
-    Reply, Rights, Source,
+    At, DiffWork, Effect, EffectExecutor, Event, Input, KeptEntry, Mappings, Next, PageRange,
+    Reclaimed, Reply, Rights, Source,
 };
 use pagemesh_wire::header::Header;
 use pagemesh_wire::notice::Notice;
@@ -302,6 +302,11 @@ impl EffectExecutor for Executor<'_> {
         Ok(())
     }
 
+    fn keep(&mut self, batch: u64, entries: Vec<KeptEntry>) -> Check {
+        self.world.give_to_disk(self.at, batch, entries);
+        Ok(())
+    }
+
     fn emit(&mut self, event: Event) -> Check {
         self.note(Mark::Event, [event.index() as u64, 0, 0], || {
             format!("{event:?}")
@@ -376,6 +381,10 @@ impl World {
             Event::Admitted { node } => {
                 self.hosts[at].id = Some(node);
                 self.admitted(at);
+                Ok(())
+            }
+            Event::Resumed {} => {
+                self.stats.promotions += 1;
                 Ok(())
             }
             Event::LockRecovered { key } if self.losses.somebody_left => {

@@ -50,7 +50,8 @@ impl World {
             Fault::FirstFails { crash } => {
                 // Hosts ask the first one alone for admission.
                 let admitted = self.hosts.iter().all(|host| host.id.is_some());
-                match (admitted && self.standby().is_some(), crash) {
+                let ready = self.setting.keeps || self.standby().is_some();
+                match (admitted && ready, crash) {
                     (false, _) => self.after(1_000_000, Happening::Misfortune(fault)),
                     (true, true) => self.crash(0, "crashes")?,
                     (true, false) => {
@@ -66,6 +67,8 @@ impl World {
                 frames,
                 anywhere,
             } => self.press(host, frames, anywhere),
+            Fault::Resume => self.resume_first(),
+            Fault::KillAgain => self.kill_again()?,
         }
         Ok(())
     }
@@ -108,6 +111,21 @@ impl World {
             programs: vec![vec![Step::Begin, Step::Promote]],
             farewell: Vec::new(),
         });
+    }
+
+    /// The daemon that has gone on from the first host's disk is killed, if it runs.
+    fn kill_again(&mut self) -> Check {
+        let resumed = |host: &Host| host.plan.resumes.is_some();
+        match self.hosts.iter().position(resumed) {
+            Some(host) if self.hosts[host].life == Life::Up => {
+                self.losses.expected.push(host);
+                self.crash(host, "crashes again")
+            }
+            _ => {
+                self.after(1_000_000, Happening::Misfortune(Fault::KillAgain));
+                Ok(())
+            }
+        }
     }
 
     /// The coordinator declared a host dead. If its daemon still runs, its processes end now and

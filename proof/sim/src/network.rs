@@ -228,6 +228,8 @@ pub(crate) fn kind(message: &Message) -> &'static str {
         Message::SharedPage(_) => "SharedPage",
         Message::SharedPut(_) => "SharedPut",
         Message::Forward(_) => "Forward",
+        Message::Resume(_) => "Resume",
+        Message::Resumed(_) => "Resumed",
     }
 }
 

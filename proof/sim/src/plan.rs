@@ -143,7 +143,7 @@ impl Features {
     /// meanwhile.
     fn drawn(options: &Options, dice: &mut Dice) -> Self {
         let drawn = Self::draw(options.seed, dice, options.profile);
-        if !options.takeover {
+        if !options.takeover && !options.resume {
             return drawn;
         }
         Self {
@@ -167,12 +167,14 @@ impl Plan {
             canary,
             log,
             takeover,
+            resume,
             ..
         } = *options;
+        let headless = takeover || resume;
         let mut dice = Dice::stream(seed, "plan");
         let features = Features::drawn(options, &mut dice);
         let most = if profile.is_harsh() { 6 } else { 5 };
-        let count = dice.between(if takeover { 3 } else { 2 }, most) as usize;
+        let count = dice.between(if headless { 3 } else { 2 }, most) as usize;
         let mut hosts: Vec<HostPlan> = (0..count)
             .map(|at| host(&mut dice, at, profile, features))
             .collect();
@@ -197,7 +199,7 @@ impl Plan {
             .then(|| other_host(&mut dice, count, &crashing))
             .flatten();
         let mut doomed = crashing.clone();
-        doomed.extend(takeover.then_some(0));
+        doomed.extend(headless.then_some(0));
         doomed.extend(buried);
         let hasty = features
             .abrupt_leaves
@@ -213,6 +215,8 @@ impl Plan {
             replace: false,
             turns: Dice::stream(seed, "turns").chance(500),
             standby: false,
+            keeps: false,
+            takeovers: 0,
             carried: crate::ways::carried(seed),
             sealed: Dice::stream(seed, "sealed").chance(125),
             seed,
@@ -248,10 +252,7 @@ impl Plan {
             .faults
             .extend(hasty.map(|host| (soon, Fault::Leave { host })));
         press(seed, features, &mut setting, heal_at);
-        if takeover {
-            setting.standby = true;
-            heal_at = without_the_first(seed, &mut setting);
-        }
+        heal_at = first_fails(options, &mut setting).unwrap_or(heal_at);
         Self {
             setting,
             clients,
@@ -261,6 +262,15 @@ impl Plan {
             leavers,
         }
     }
+}
+
+/// The first host fails in some way, if that is asked for. Returns when all is well again.
+fn first_fails(options: &Options, setting: &mut Setting) -> Option<Time> {
+    if options.takeover {
+        setting.standby = true;
+        return Some(without_the_first(options.seed, setting));
+    }
+    options.resume.then(|| first_resumes(options.seed, setting))
 }
 
 /// The first host's daemon dies or stands still until another one coordinates. Returns when all is
@@ -273,6 +283,7 @@ fn without_the_first(seed: u64, setting: &mut Setting) -> Time {
     // Nothing else may stand still for so long that it counts as dead.
     let promote = Time(at.0 + dice.between(0, 4_000 * MILLI));
     setting.faults.push((promote, Fault::Promote));
+    setting.takeovers = 1;
     Time(promote.0 + 12_000 * MILLI)
 }
 
@@ -301,11 +312,30 @@ fn press(seed: u64, features: Features, setting: &mut Setting, heal_at: Time) {
     setting.faults.extend(relieved);
 }
 
+/// The first host's daemon is killed, and goes on from its disk; in some seeds it is killed once
+/// more, soon or late. Returns when all is well again.
+fn first_resumes(seed: u64, setting: &mut Setting) -> Time {
+    let mut dice = Dice::stream(seed, "resume");
+    setting.keeps = true;
+    setting.standby = dice.chance(500);
+    let at = Time(dice.between(MILLI, 60 * MILLI));
+    setting.faults.push((at, Fault::FirstFails { crash: true }));
+    let resume = Time(at.0 + *dice.pick(&[MILLI, 100 * MILLI, 3_000 * MILLI]));
+    setting.faults.push((resume, Fault::Resume));
+    if dice.chance(400) {
+        let again = Time(resume.0 + dice.between(100 * MICRO, 30 * MILLI));
+        setting.faults.push((again, Fault::KillAgain));
+        setting.faults.push((Time(again.0 + MILLI), Fault::Resume));
+    }
+    Time(resume.0 + 12_000 * MILLI)
+}
+
 fn host(dice: &mut Dice, at: usize, profile: Profile, features: Features) -> HostPlan {
     let late = at > 0 && features.late_hosts && dice.chance(400);
     let sluggish = profile.is_harsh() && dice.chance(200);
     HostPlan {
         successor_of: None,
+        resumes: None,
         starts_at: if late {
             dice.below(20 * MILLI)
         } else {
@@ -487,6 +517,7 @@ fn successors(dice: &mut Dice, doomed: &[usize], crash_at: Time) -> Vec<HostPlan
             successors.push(HostPlan {
                 starts_at: crash_at.0 + pause,
                 successor_of: dice.chance(600).then_some(*host),
+                resumes: None,
                 clock_offset: dice.below(1 << 50),
                 cost: 1_000,
                 wake: 20 * MICRO,

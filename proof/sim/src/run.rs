@@ -34,6 +34,8 @@ pub struct Options {
     pub replace: bool,
     /// The first host's daemon dies or stands still, and the standby is promoted.
     pub takeover: bool,
+    /// The first host's daemon is killed, once or twice, and goes on from its disk.
+    pub resume: bool,
     /// Keep the text of the log.
     pub log: bool,
 }
@@ -81,7 +83,7 @@ fn phases(world: &mut World, plan: Plan) -> Check {
         world.spawn_client(client);
     }
     run_until(world, plan.heal_at)?;
-    if world.setting.standby {
+    if world.setting.standby || world.setting.keeps {
         // Programs may have ended before the standby is promoted.
         while world.next_time().is_some_and(|next| next <= plan.heal_at) {
             world.step()?;
@@ -236,7 +238,7 @@ fn check_ghosts(world: &World) -> Check {
 
 /// All living nodes agree who coordinates; it is one of them, and the one that was promoted.
 fn check_coordinator(world: &World) -> Check {
-    if !world.setting.standby {
+    if !world.setting.standby && !world.setting.keeps {
         return Ok(());
     }
     let known: Vec<_> = world
@@ -252,8 +254,14 @@ fn check_coordinator(world: &World) -> Check {
     let coordinator = first.map(|(node, _)| node);
     let lives = world.up().any(|host| world.hosts[host].id == coordinator);
     let agreed = known.iter().all(|one| Some(*one) == first);
+    // A coordinator that is killed again may have taken over before or not.
+    let promotions = world.stats.promotions;
+    let right = match world.setting.keeps {
+        true => promotions >= 1,
+        false => promotions == world.setting.takeovers,
+    };
     ensure!(
-        agreed && lives && world.stats.promotions == 1,
+        agreed && lives && right,
         Progress,
         "after {} promotions the living nodes know these coordinators and terms: {known:?}",
         world.stats.promotions

@@ -126,6 +126,8 @@ impl Stage {
             replace: false,
             turns: false,
             standby: false,
+            keeps: false,
+            takeovers: 0,
             carried: None,
             sealed: false,
             seed: 0,
@@ -209,6 +211,7 @@ impl Stage {
             let plan = HostPlan {
                 starts_at: 0,
                 successor_of: None,
+                resumes: None,
                 clock_offset: 0,
                 cost: 1_000,
                 wake: 1_000,

@@ -175,6 +175,8 @@ pub(crate) struct HostPlan {
     pub(crate) starts_at: u64,
     /// A new life at the address of this host, which is gone by then.
     pub(crate) successor_of: Option<usize>,
+    /// Its daemon goes on as the coordinator from the disk of this host.
+    pub(crate) resumes: Option<usize>,
     /// The time that its clock shows at the beginning.
     pub(crate) clock_offset: u64,
     /// Nanoseconds that handling one input takes.
@@ -217,4 +219,8 @@ pub(crate) enum Fault {
     FirstFails { crash: bool },
     /// A person promotes the standby, and tries again until that succeeds.
     Promote,
+    /// The first host's daemon is started again, to go on from its disk, as soon as it was killed.
+    Resume,
+    /// The first host's daemon that has gone on from its disk is killed again, wherever it is.
+    KillAgain,
 }

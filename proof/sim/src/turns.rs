@@ -80,6 +80,7 @@ impl Contest {
             HostPlan {
                 starts_at: 0,
                 successor_of: None,
+                resumes: None,
                 clock_offset: 0,
                 cost: MICRO * weak,
                 wake: MICRO * weak,
@@ -90,6 +91,8 @@ impl Contest {
             replace: false,
             turns: false,
             standby: false,
+            keeps: false,
+            takeovers: 0,
             carried: None,
             sealed: false,
             seed: self.seed,

@@ -3,6 +3,7 @@
 //! Events happen in the order of (time, sequence), and only in [`World::step`]. Time passes only
 //! between events.
 
+mod disk;
 mod host;
 mod losses;
 mod queue;
@@ -29,6 +30,7 @@ use pagemesh_wire::{ClusterId, Incarnation};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
+use disk::Disk;
 pub(crate) use host::{Host, Life, Pending};
 use losses::Losses;
 pub(crate) use queue::Happening;
@@ -65,6 +67,10 @@ pub(crate) struct Setting {
     pub(crate) turns: bool,
     /// The coordinator names a standby.
     pub(crate) standby: bool,
+    /// Hosts have disks, on which coordinator and standby put their decisions.
+    pub(crate) keeps: bool,
+    /// How often another node, or another life of one, takes over as the coordinator.
+    pub(crate) takeovers: u64,
 }
 
 /// The simulated cluster.
@@ -117,10 +123,10 @@ impl World {
         let index = self.hosts.len();
         let mut dice = Dice::stream(self.setting.seed, &format!("host {index}"));
         let address = address(plan.successor_of.unwrap_or(index));
-        let start = if index == 0 {
-            Start::Found(ClusterId(dice.number() | 1))
-        } else {
-            Start::Join(self.hosts[0].address)
+        let start = match (index, plan.resumes) {
+            (0, _) => Start::Found(ClusterId(dice.number() | 1)),
+            (_, Some(host)) => self.life_from_disk(host),
+            _ => Start::Join(self.hosts[0].address),
         };
         let (leaves, sealed) = (self.setting.carried, self.setting.sealed);
         let leaves = leaves.map(|(leaves, _)| leaves);
@@ -130,6 +136,7 @@ impl World {
             key: guard.key(),
             pace: self.setting.pace,
             standby: self.setting.standby,
+            keeps: self.setting.keeps,
             ..Config::plain(
                 format!("host{}", index + 1),
                 address,
@@ -137,6 +144,10 @@ impl World {
                 start,
             )
         };
+        let mut disk = Disk::new(self.setting.seed, index);
+        if let Start::Resume(life) = &config.start {
+            disk.goes_on(life);
+        }
         let starts_at = Time(plan.starts_at.max(self.now.0));
         let node = Node::new(config);
         let seed = self.setting.seed;
@@ -144,6 +155,7 @@ impl World {
         self.hosts.push(Host {
             recording: recorded.then(|| Recording::begin(seed, index, &node)),
             remains: None,
+            disk,
             node,
             kernel: Kernel::new(self.setting.canary),
             plan,
@@ -201,6 +213,7 @@ impl World {
             Happening::Impatience { thread, ticket } => self.impatience(thread, ticket),
             Happening::Ways(host) => self.tend_ways(host),
             Happening::Receipts(host) => self.send_receipts(host)?,
+            Happening::Disk(host) => self.disk_writes(host),
             Happening::Misfortune(fault) => self.misfortune(fault)?,
         }
         Ok(true)

@@ -34,6 +34,9 @@ pub(crate) struct Arguments {
     /// The first host's daemon dies or stands still, and the standby is promoted.
     #[arg(long)]
     takeover: bool,
+    /// The first host's daemon is killed, once or twice, and goes on from its disk.
+    #[arg(long, conflicts_with = "takeover")]
+    resume: bool,
     /// With --seed: print the whole log, even if nothing broke.
     #[arg(long, requires = "seed")]
     log: bool,
@@ -41,7 +44,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 100)]
     lines: usize,
     /// Run properly labelled programs in a segment of policy `release` instead.
-    #[arg(long, conflicts_with_all = ["canary", "replace", "takeover", "log"])]
+    #[arg(long, conflicts_with_all = ["canary", "replace", "takeover", "resume", "log"])]
     labelled: bool,
     /// Run random programs in a segment of policy `views` instead.
     #[arg(long, conflicts_with_all = ["canary", "replace", "labelled"])]
@@ -75,6 +78,7 @@ fn run_one(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
         canary,
         replace,
         takeover,
+        resume,
         log,
         ..
     } = *arguments;
@@ -84,6 +88,7 @@ fn run_one(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
         canary,
         replace,
         takeover,
+        resume,
         log,
     };
     let outcome = pagemesh_sim::run(options);
@@ -117,6 +122,7 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         canary,
         replace,
         takeover,
+        resume,
         keep_going,
         ..
     } = *arguments;
@@ -127,6 +133,7 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         canary,
         replace,
         takeover,
+        resume,
         stop_at_failure: !keep_going,
     };
     let start = Instant::now();
@@ -158,6 +165,7 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         canary,
         replace,
         takeover,
+        resume,
         log: false,
     };
     print!(

@@ -133,6 +133,7 @@ impl Soak {
                 canary: None,
                 replace,
                 takeover: false,
+                resume: false,
                 stop_at_failure: false,
             };
             let done = campaign.run(|_| {});

@@ -35,7 +35,7 @@ pub(crate) enum Placement {
 #[command(
     after_help = "Flags beat PAGEMESH_* variables, these beat $XDG_CONFIG_HOME/pagemesh/config.toml, \
                   and that beats /etc/pagemesh/config.toml; --config reads another file in place of both (keys: bind, advertise, join, node_name, \
-                  socket, wait, latency, cpu, compress, multicast, impair, grace, join_timeout, quota, memory, lend, private_dir, recorder, standby, insecure, key, \
+                  socket, wait, latency, cpu, compress, multicast, impair, grace, join_timeout, quota, memory, lend, private_dir, recorder, standby, state, insecure, key, \
                   join_token)."
 )]
 pub(crate) struct Daemon {
@@ -119,6 +119,14 @@ pub(crate) struct Daemon {
     /// When this node coordinates, stream its decisions to a standby that can take over [default: on]
     #[arg(long, value_name = "on|off", env = "PAGEMESH_STANDBY", value_parser = parse_switch)]
     standby: Option<bool>,
+    /// Keep what the coordinator decides, and its standby knows, in this directory: a coordinator
+    /// that is started again goes on from there
+    #[arg(long, value_name = "DIRECTORY", env = "PAGEMESH_STATE")]
+    state: Option<PathBuf>,
+    /// Go on as the coordinator with what this node knew as the standby: if the coordinator's host
+    /// is gone for good, and its standby's daemon has ended, too
+    #[arg(long, requires = "state", conflicts_with = "join")]
+    promote: bool,
     /// Look, in segments of policy `release`, for bytes that two nodes write without
     /// synchronizing; all daemons of a cluster should, or none
     #[arg(long, env = "PAGEMESH_CHECK_RACES", value_parser = BoolishValueParser::new())]

@@ -7,7 +7,7 @@ use crate::units::nanos;
 use anyhow::Result;
 use clap::Args;
 use pagemesh_wire::NodeId;
-use pagemesh_wire::local::NodeStatus;
+use pagemesh_wire::local::{DiskState, NodeStatus};
 use pagemesh_wire::peer::Health::{Alive, Dead};
 use pagemesh_wire::peer::Member;
 use serde_json::json;
@@ -43,7 +43,7 @@ enum Health {
     Healthy,
     /// Nothing is lost, but this node could do better.
     Hampered,
-    /// A member died, or the coordinator is silent.
+    /// A member died, the coordinator is silent, or its disk is full or broken.
     Degraded,
     /// This node is no member: nothing works here.
     Out,
@@ -53,7 +53,10 @@ impl Health {
     fn of(status: &NodeStatus, members: &[Member], problems: &[String]) -> Self {
         if status.alive == 0 {
             Self::Out
-        } else if missing(members).next().is_some() || is_headless(status) {
+        } else if missing(members).next().is_some()
+            || is_headless(status)
+            || status.control.disk == DiskState::Failing
+        {
             Self::Degraded
         } else if problems.is_empty() {
             Self::Healthy
@@ -94,9 +97,11 @@ fn missing(members: &[Member]) -> impl Iterator<Item = &Member> {
 
 /// The node that has taken the place of a dead one.
 fn successor<'a>(dead: &Member, members: &'a [Member]) -> Option<&'a Member> {
-    members.iter().find(|other| {
-        other.health == Alive && other.id.0 > dead.id.0 && other.address == dead.address
-    })
+    // Members are in the order of their admission, and numbers are not.
+    let later = members.iter().skip_while(|other| other.id != dead.id);
+    later
+        .skip(1)
+        .find(|other| other.health == Alive && other.address == dead.address)
 }
 
 /// The daemon's own, and one for every missing member; each with its next step.
@@ -194,6 +199,11 @@ fn control_document(status: &NodeStatus) -> serde_json::Value {
         "copying": some(control.copying),
         "behind": coordinates.then_some(control.behind),
         "silent_seconds": control.silent,
+        "disk": match control.disk {
+            DiskState::None => None,
+            DiskState::Good => Some("good"),
+            DiskState::Failing => Some("failing"),
+        },
     })
 }
 
@@ -267,6 +277,7 @@ mod tests {
                 copying: NodeId::NONE,
                 behind: 0,
                 silent: 0.0,
+                disk: DiskState::None,
             },
         }
     }
@@ -317,6 +328,11 @@ mod tests {
             control_document(&status)["standby"],
             serde_json::Value::Null
         );
+        status.control.disk = DiskState::Failing;
+        assert_eq!(Health::of(&status, &[], &[]), Health::Degraded);
+        assert_eq!(control_document(&status)["disk"], "failing");
+        status.control.disk = DiskState::Good;
+        assert_eq!(Health::of(&status, &[], &[]), Health::Healthy);
         status.control.silent = 6.0;
         assert_eq!(Health::of(&status, &[], &[]), Health::Degraded);
     }

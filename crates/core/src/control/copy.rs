@@ -34,10 +34,33 @@ impl DecisionCopy {
             return false;
         }
         self.next = first + entries.len() as u64;
-        for decision in entries.into_iter().flatten() {
-            self.apply(decision);
+        for entry in entries {
+            self.decided(entry);
         }
         true
+    }
+
+    /// Takes decisions that were made together.
+    pub(crate) fn decided(&mut self, decisions: Vec<Decision>) {
+        for decision in decisions {
+            self.apply(decision);
+        }
+    }
+
+    /// Decisions from which the same copy comes.
+    pub(crate) fn decisions(&self) -> Vec<Decision> {
+        let mut decisions = vec![Decision::Anew];
+        decisions.extend(self.directory.copy());
+        decisions.extend(self.gone.iter().copied().map(Decision::Gone));
+        for (node, Answered { floor, replies }) in &self.answered {
+            decisions.extend(replies.iter().map(|(call, reply)| Decision::Answered {
+                node: *node,
+                call: *call,
+                floor: *floor,
+                reply: reply.clone(),
+            }));
+        }
+        decisions
     }
 
     fn apply(&mut self, decision: Decision) {
@@ -57,6 +80,7 @@ impl DecisionCopy {
             } => self.directory.restore(info, changed, reductions),
             Decision::Gone(id) => {
                 self.directory.drop_segment(id);
+                self.gone.retain(|other| *other != id);
                 if self.gone.len() >= GONE_KEPT {
                     self.gone.pop_front();
                 }

@@ -4,18 +4,27 @@
 //! decisions where another node finds them when the coordinator is gone. The core has one back end,
 //! [`StandbyLog`]: the coordinator streams its decisions to a standby, another node, which takes
 //! over when a person says so ([`Promotion`]). No other node hears of a decision before it is safe
-//! (*INV-standby-knows*).
+//! (*INV-standby-knows*). If the node has a directory for its state, coordinator and standby put
+//! them on their disks, too ([`DiskLog`]), and answers wait for the coordinator's disk
+//! (*INV-disk-knows*): a daemon that is started again goes on from there ([`Resumption`]).
 //!
 //! Members are not in the log: every node knows the member view, and a standby that takes over asks
 //! all living members for theirs. Keys of System V objects are not in it either, because the homes
 //! of the objects know them.
 
 mod copy;
+mod disk_log;
+mod kept;
 mod promotion;
+mod resumption;
 mod standby_log;
 
 pub(crate) use copy::{Answered, DecisionCopy};
+pub(crate) use disk_log::DiskLog;
+pub(crate) use kept::next_number;
+pub use kept::{Kept, KeptEntry};
 pub(crate) use promotion::{Asking, Promotion};
+pub(crate) use resumption::Resumption;
 pub(crate) use standby_log::StandbyLog;
 
 use crate::caller::Caller;
@@ -27,6 +36,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct HeldAnswer {
     pub(crate) caller: Caller,
     pub(crate) reply: Reply,
+    /// The batch of the [`DiskLog`] that the disk must have.
+    pub(crate) batch: u64,
 }
 
 /// A back end of the control plane, as the coordinator uses it. Calls in this order: `decide` at

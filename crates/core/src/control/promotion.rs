@@ -34,7 +34,9 @@ pub(crate) struct Asking {
 impl Asking {
     /// Waits no longer for members that have not answered.
     pub(crate) fn give_up(&mut self) {
-        self.silent = core::mem::take(&mut self.missing);
+        for node in core::mem::take(&mut self.missing).iter() {
+            self.silent.insert(node);
+        }
     }
 
     /// A member has answered with the view that it knows.

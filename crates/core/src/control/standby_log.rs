@@ -153,6 +153,7 @@ mod tests {
         HeldAnswer {
             caller,
             reply: Reply::Done,
+            batch: 0,
         }
     }
 

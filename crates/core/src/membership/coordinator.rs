@@ -1,6 +1,6 @@
 //! The coordinator's side of membership: admission, heartbeats, declaring members dead.
 
-use crate::control::{HeldAnswer, StandbyLog};
+use crate::control::{HeldAnswer, StandbyLog, next_number};
 use crate::directory::Directory;
 use crate::effect::Effect;
 use crate::event::Event;
@@ -10,7 +10,7 @@ use crate::time::Time;
 use crate::timers::Timer;
 use core::net::SocketAddr;
 use pagemesh_wire::peer::{Decision, Health, Join, Member, MemberView, Message, Refusal, Welcome};
-use pagemesh_wire::{Incarnation, NodeId, PAGE_SIZE, PublicKey};
+use pagemesh_wire::{Incarnation, NodeId, NodeSet, PAGE_SIZE, PublicKey};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -26,8 +26,10 @@ pub(crate) struct Coordinator {
     pub(crate) answered: Vec<Decision>,
     /// Answers of the present input that wait for the standby.
     pub(crate) held: Vec<HeldAnswer>,
-    /// Admissions that wait until the standby knows of them.
+    /// Admissions that wait until the standby, or the disk, knows of them.
     pub(crate) welcomes: Vec<HeldWelcome>,
+    /// The newest epoch of which the standby knows.
+    pub(crate) standby_knows: u64,
 }
 
 /// An admission of which the host has not been told.
@@ -67,6 +69,11 @@ impl Coordinator {
     /// A member is gone: nothing has to be told to it.
     pub(crate) fn member_gone(&mut self, node: NodeId) {
         self.welcomes.retain(|one| one.node != node);
+    }
+
+    /// Members whose hosts have not been told of their admission.
+    pub(crate) fn unaware(&self) -> NodeSet {
+        self.welcomes.iter().map(|one| one.node).collect()
     }
 
     /// Takes out the admissions up to this epoch.
@@ -126,24 +133,15 @@ impl Coordinator {
             );
             return Verdict::Same;
         }
-        let next = cx
-            .shell
-            .view
-            .members
-            .iter()
-            .map(|member| member.id.0)
-            .max()
-            .unwrap_or(0)
-            + 1;
-        if next >= NodeId::LIMIT {
+        let Some(next) = next_number(&cx.shell.view, cx.shell.config.keeps) else {
             unwelcome(cx, source, join, Refusal::ClusterFull);
             return Verdict::Same;
-        }
-        Verdict::Changed(self.admit(cx, (source, key), join, NodeId(next)))
+        };
+        Verdict::Changed(self.admit(cx, (source, key), join, next))
     }
 
-    /// Admits a host as this node. It hears of that when the standby knows it. Returns the view
-    /// with the new member.
+    /// Admits a host as this node. It hears of that when the standby and the disk know it. Returns
+    /// the view with the new member.
     fn admit(
         &mut self,
         cx: &mut Cx<'_>,
@@ -162,7 +160,7 @@ impl Coordinator {
             health: Health::Alive,
         });
         self.watch(cx, node);
-        if view.standby == NodeId::NONE {
+        if view.standby == NodeId::NONE && !cx.shell.config.keeps {
             welcome(cx, source, join.incarnation, node, view.clone());
         } else {
             self.welcomes.push(HeldWelcome {

@@ -18,8 +18,9 @@ use crate::time::Time;
 use crate::timers::Timer;
 use core::net::SocketAddr;
 use core::time::Duration;
+use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{Health, Join, Member, MemberView, Message, Refusal, Welcome};
-use pagemesh_wire::{NodeId, NodeSet, PAGE_SIZE, Term};
+use pagemesh_wire::{Incarnation, NodeId, NodeSet, PAGE_SIZE, PublicKey, Term};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -30,6 +31,8 @@ pub(crate) enum Standing {
     Unborn,
     /// The node has asked for admission.
     Joining(Backoff),
+    /// The node is about to go on as the coordinator, from its disk.
+    Resuming,
     /// The node is a member.
     Member,
     /// The node was refused, was expelled or has left, for this reason.
@@ -62,6 +65,9 @@ pub(crate) struct Membership {
     knocked: Time,
     /// Whether this node may have been declared dead without knowing it.
     pub(crate) doubt: Doubt,
+    /// The coordinator that goes on from its disk, and in which term, if the promise was given to
+    /// such a one: this node does not know it as a member yet.
+    resumer: Option<(Term, Incarnation, PublicKey)>,
 }
 
 impl Membership {
@@ -74,6 +80,7 @@ impl Membership {
             promised: (Term::NONE, Time::ZERO),
             knocked: Time::ZERO,
             doubt: Doubt::default(),
+            resumer: None,
         }
     }
 
@@ -116,6 +123,7 @@ impl Membership {
                 say_join(cx, address);
                 None
             }
+            Start::Resume(_) => None,
         }
     }
 
@@ -162,7 +170,7 @@ impl Membership {
         cx.shell.cluster = welcome.cluster;
         cx.shell.set_view(welcome.view);
         cx.emit(Event::Admitted { node: welcome.node });
-        if welcome.node != cx.coordinator() || cx.shell.config.standby {
+        if welcome.node != cx.coordinator() || cx.shell.config.may_be_replaced() {
             cx.arm(cx.now, Timer::Heartbeat);
         }
     }
@@ -237,6 +245,23 @@ impl Membership {
         self.promised = (term, cx.now + patience(cx));
     }
 
+    /// This node promises the same to a coordinator that goes on from its disk.
+    pub(crate) fn promise_resumer(
+        &mut self,
+        cx: &Cx<'_>,
+        term: Term,
+        (incarnation, key): (Incarnation, PublicKey),
+    ) {
+        self.promise(cx, term);
+        self.resumer = Some((term, incarnation, key));
+    }
+
+    /// Whether this node has promised to believe no coordinator before this one.
+    pub(crate) fn awaits(&self, header: &Header, key: PublicKey) -> bool {
+        let known = (header.term, header.incarnation, key);
+        self.resumer == Some(known) && header.from == header.term.coordinator()
+    }
+
     /// Sends a heartbeat.
     pub(crate) fn heartbeat(&mut self, cx: &mut Cx<'_>) {
         if self.standing != Standing::Member {
@@ -256,7 +281,7 @@ impl Membership {
                 cx.send(node, Message::Heartbeat { epoch });
             }
         }
-        if (silent || coordinates) && cx.shell.config.standby {
+        if (silent || coordinates) && cx.shell.config.may_be_replaced() {
             self.knock(cx);
         }
         let next = cx.now + cx.pace().heartbeat;
@@ -271,7 +296,6 @@ impl Membership {
         if cx.now - self.knocked < cx.pace().dead_after {
             return;
         }
-        self.knocked = cx.now;
         let view = &cx.shell.view;
         let taken: Vec<_> = view.living().map(|member| member.address).collect();
         let dead = view
@@ -279,7 +303,12 @@ impl Membership {
             .iter()
             .filter(|member| member.health == Health::Dead && !taken.contains(&member.address));
         let dead: Vec<_> = dead.map(|member| (member.id, member.address)).collect();
-        let epoch = view.epoch;
+        if dead.is_empty() {
+            // The next one that dies is knocked at once.
+            return;
+        }
+        self.knocked = cx.now;
+        let epoch = cx.shell.view.epoch;
         for (node, address) in dead {
             let header = cx.header(node);
             cx.push(Effect::Send {

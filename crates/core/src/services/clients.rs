@@ -85,7 +85,9 @@ impl Services {
             Standing::Member if self.leaving.has_begun() => Some(Refusal::NotMember),
             Standing::Member => None,
             Standing::Out(why) => Some(why.clone()),
-            Standing::Unborn | Standing::Joining(_) => Some(Refusal::NotYetMember),
+            Standing::Unborn | Standing::Joining(_) | Standing::Resuming => {
+                Some(Refusal::NotYetMember)
+            }
         }
     }
 

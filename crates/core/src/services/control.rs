@@ -1,14 +1,15 @@
-//! The coordinator's decisions: they are streamed to a standby, and answers wait until it has them.
+//! The coordinator's decisions: they are streamed to a standby and put on a disk, and answers wait
+//! until both have them.
 
 use super::Services;
 use crate::caller::Caller;
-use crate::control::{DecisionLog, HeldAnswer, StandbyLog};
+use crate::control::{DecisionLog, DiskLog, HeldAnswer, StandbyLog};
 use crate::event::Event;
 use crate::membership::Coordinator;
 use crate::on_reply::OnReply;
 use crate::shell::Cx;
-use pagemesh_wire::NodeId;
 use pagemesh_wire::peer::{self, Call, Decision, Decisions, Member, MemberView, Refusal};
+use pagemesh_wire::{NodeId, NodeSet};
 
 impl Services {
     /// Answers a call about names. The answer waits until the standby has what it tells of.
@@ -17,9 +18,10 @@ impl Services {
         let Some(coordinator) = &mut self.coordinator else {
             return self.answer_now(cx, caller, reply);
         };
-        let Some(log) = &coordinator.log else {
+        let keeps = cx.shell.config.keeps;
+        if coordinator.log.is_none() && !keeps {
             return self.answer_now(cx, caller, reply);
-        };
+        }
         if caller.node != me && changes_names(&reply) {
             coordinator.answered.push(Decision::Answered {
                 node: caller.node,
@@ -28,8 +30,12 @@ impl Services {
                 reply: reply.clone(),
             });
         }
-        if log.named {
-            coordinator.held.push(HeldAnswer { caller, reply });
+        if keeps || coordinator.log.as_ref().is_some_and(|log| log.named) {
+            coordinator.held.push(HeldAnswer {
+                caller,
+                reply,
+                batch: 0,
+            });
         } else {
             self.answer_now(cx, caller, reply);
         }
@@ -42,11 +48,12 @@ impl Services {
             let Some(coordinator) = &mut self.coordinator else {
                 return;
             };
-            let safe = coordinator.settle();
+            let disk = cx.shell.config.keeps.then_some(&mut self.disk);
+            let safe = coordinator.settle(disk);
             if safe.is_empty() {
                 break;
             }
-            for HeldAnswer { caller, reply } in safe {
+            for HeldAnswer { caller, reply, .. } in safe {
                 self.answer_now(cx, caller, reply);
             }
         }
@@ -75,7 +82,8 @@ impl Services {
         if !cx.shell.config.standby || log.is_some_and(|log| !log.is_too_long()) {
             return;
         }
-        let Some(node) = candidate(&cx.shell.view, cx.me()) else {
+        let unaware = coordinator.unaware();
+        let Some(node) = candidate(&cx.shell.view, cx.me(), unaware) else {
             return;
         };
         let mut copy = coordinator.directory.copy();
@@ -114,12 +122,12 @@ impl Services {
         };
         let log = coordinator.log.take();
         let held = log.map(StandbyLog::give_up);
-        let welcomes = core::mem::take(&mut coordinator.welcomes);
-        for HeldAnswer { caller, reply } in held.into_iter().flatten() {
-            self.answer_now(cx, caller, reply);
-        }
-        for welcome in welcomes {
-            welcome.send(cx);
+        for answer in held.into_iter().flatten() {
+            if cx.shell.config.keeps {
+                self.disk.hold(answer.batch, answer);
+            } else {
+                self.answer_now(cx, answer.caller, answer.reply);
+            }
         }
         if cx.shell.view.standby != NodeId::NONE {
             let mut view = cx.shell.view.clone();
@@ -127,6 +135,7 @@ impl Services {
             view.standby = NodeId::NONE;
             self.spread_view(cx, view);
         }
+        self.send_welcomes(cx);
     }
 
     /// At the coordinator: a member is gone. If it was the standby, another one is chosen.
@@ -147,7 +156,23 @@ impl Services {
         if cx.shell.view.standby != from {
             return;
         }
-        for welcome in coordinator.welcomes_until(epoch) {
+        coordinator.standby_knows = coordinator.standby_knows.max(epoch);
+        self.send_welcomes(cx);
+    }
+
+    /// Tells hosts of their admission that standby and disk know of.
+    pub(super) fn send_welcomes(&mut self, cx: &mut Cx<'_>) {
+        let Some(coordinator) = &mut self.coordinator else {
+            return;
+        };
+        let mut known = u64::MAX;
+        if cx.shell.view.standby != NodeId::NONE {
+            known = coordinator.standby_knows;
+        }
+        if cx.shell.config.keeps {
+            known = known.min(self.disk.kept_epoch(cx.shell.view.term));
+        }
+        for welcome in coordinator.welcomes_until(known) {
             welcome.send(cx);
         }
     }
@@ -163,7 +188,12 @@ impl Services {
 
     /// At the standby: the coordinator has decided.
     fn log_arrived(&mut self, cx: &Cx<'_>, from: NodeId, decisions: Decisions) -> peer::Reply {
+        let keeps = cx.shell.config.keeps;
+        let to_keep = keeps.then(|| decisions.clone());
         if from == cx.coordinator() && self.copy.take(decisions) {
+            if let Some(decisions) = to_keep {
+                self.keep_copy(cx, decisions);
+            }
             peer::Reply::Done
         } else {
             let why = "entries of the log before these are missing";
@@ -178,21 +208,28 @@ fn changes_names(reply: &peer::Reply) -> bool {
 }
 
 /// The member that is to be the standby: one on another host, if there is one, else any.
-fn candidate(view: &MemberView, me: NodeId) -> Option<NodeId> {
+fn candidate(view: &MemberView, me: NodeId, unaware: NodeSet) -> Option<NodeId> {
     let here = view.member(me)?.address.ip();
-    let living = view.living().filter(|member| member.id != me);
+    let living = view.living();
+    let living = living.filter(|member| member.id != me && !unaware.contains(member.id));
     let nearness = |member: &&Member| (member.address.ip() == here, member.id);
     living.min_by_key(nearness).map(|member| member.id)
 }
 
 impl Coordinator {
-    /// Moves the decisions and answers of the present input into the log. Returns the answers that
+    /// Moves the decisions and answers of the present input into the logs. Returns the answers that
     /// may leave.
-    fn settle(&mut self) -> Vec<HeldAnswer> {
+    fn settle(&mut self, mut disk: Option<&mut DiskLog>) -> Vec<HeldAnswer> {
         let mut decisions = self.directory.decisions();
         decisions.append(&mut self.answered);
-        let held = core::mem::take(&mut self.held);
-        match &mut self.log {
+        let mut held = core::mem::take(&mut self.held);
+        if let Some(disk) = &mut disk {
+            let batch = disk.decide(&decisions);
+            for answer in &mut held {
+                answer.batch = batch;
+            }
+        }
+        let safe = match &mut self.log {
             Some(log) => {
                 if !decisions.is_empty() || !held.is_empty() {
                     log.decide(decisions, held);
@@ -200,6 +237,15 @@ impl Coordinator {
                 log.safe()
             }
             None => held,
+        };
+        match disk {
+            Some(disk) => {
+                for answer in safe {
+                    disk.hold(answer.batch, answer);
+                }
+                disk.safe()
+            }
+            None => safe,
         }
     }
 }

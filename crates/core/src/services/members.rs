@@ -13,6 +13,10 @@ use pagemesh_wire::{NodeId, SegmentId};
 
 impl Services {
     pub(crate) fn join(&mut self, cx: &mut Cx<'_>, from: Sender, join: &peer::Join) {
+        if self.membership.standing == Standing::Resuming {
+            // It asks again, and will be admitted by then.
+            return;
+        }
         let Some(coordinator) = &mut self.coordinator else {
             return self.redirect(cx, from.0, join);
         };

@@ -172,7 +172,13 @@ impl Services {
 
 impl Services {
     /// This node is the coordinator from now on.
-    fn take_over(&mut self, cx: &mut Cx<'_>, view: MemberView, term: Term, silent: NodeSet) {
+    pub(super) fn take_over(
+        &mut self,
+        cx: &mut Cx<'_>,
+        view: MemberView,
+        term: Term,
+        silent: NodeSet,
+    ) {
         let former = cx.coordinator();
         let copy = core::mem::take(&mut self.copy);
         let mut dead = silent;

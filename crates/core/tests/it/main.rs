@@ -6,6 +6,7 @@ mod common;
 mod keys;
 mod patience;
 mod rejoin;
+mod resuming;
 mod sequential;
 mod standby;
 mod views;

@@ -11,16 +11,16 @@ use pagemesh_wire::peer::{
 use pagemesh_wire::sysv::{IPC_CREAT, IPC_EXCL, Outcome};
 use pagemesh_wire::{ByteLen, NodeId, Ticket};
 
-const N1: NodeId = NodeId(1);
-const N2: NodeId = NodeId(2);
-const N3: NodeId = NodeId(3);
+pub(crate) const N1: NodeId = NodeId(1);
+pub(crate) const N2: NodeId = NodeId(2);
+pub(crate) const N3: NodeId = NodeId(3);
 
 /// A coordinator counts as silent after this time.
-const SILENCE: Duration = Duration::from_secs(6);
+pub(crate) const SILENCE: Duration = Duration::from_secs(6);
 /// Longer than a promotion takes, members that have died counted.
-const PROMOTION: Duration = Duration::from_secs(12);
+pub(crate) const PROMOTION: Duration = Duration::from_secs(12);
 
-fn create(name: &str) -> Request {
+pub(crate) fn create(name: &str) -> Request {
     let spec = SegmentSpec {
         size: ByteLen(4096),
         mode: 0o640,
@@ -35,15 +35,15 @@ fn create(name: &str) -> Request {
     }
 }
 
-fn about(call: Call) -> Request {
+pub(crate) fn about(call: Call) -> Request {
     Request::Call { to: None, call }
 }
 
-fn stat(name: &str) -> Request {
+pub(crate) fn stat(name: &str) -> Request {
     about(Call::Stat { name: name.into() })
 }
 
-fn remove(name: &str) -> Request {
+pub(crate) fn remove(name: &str) -> Request {
     about(Call::Remove {
         name: name.into(),
         credentials: Credentials::root(),
@@ -51,14 +51,14 @@ fn remove(name: &str) -> Request {
 }
 
 /// The answer of a cluster without loss.
-fn answer(cluster: &mut Cluster, node: NodeId, request: Request) -> Reply {
+pub(crate) fn answer(cluster: &mut Cluster, node: NodeId, request: Request) -> Reply {
     let ticket = cluster.ask(node, request);
     cluster.settle();
     let reply = cluster.reply(ticket).cloned();
     reply.unwrap_or_else(|| panic!("{node} is not answered"))
 }
 
-fn refused(reply: &Reply) -> String {
+pub(crate) fn refused(reply: &Reply) -> String {
     match reply {
         Reply::Refused(why) => why.to_string(),
         other => panic!("not refused: {other:?}"),
@@ -74,7 +74,7 @@ fn succeed(cluster: &mut Cluster) {
     assert_eq!(cluster.reply(ticket), Some(&Reply::Done));
 }
 
-fn coordinator(cluster: &Cluster, node: NodeId) -> NodeId {
+pub(crate) fn coordinator(cluster: &Cluster, node: NodeId) -> NodeId {
     cluster.node(node).control(cluster.now).coordinator
 }
 
@@ -236,7 +236,7 @@ fn memory_of_the_living_goes_on_all_the_time() {
 }
 
 /// What a run asks for; each answer must come, and once.
-fn work(cluster: &mut Cluster) -> Vec<Ticket> {
+pub(crate) fn work(cluster: &mut Cluster) -> Vec<Ticket> {
     vec![
         cluster.ask(N3, create("a")),
         cluster.ask(N2, create("b")),
@@ -248,7 +248,7 @@ fn work(cluster: &mut Cluster) -> Vec<Ticket> {
 
 /// Nothing that was done is done twice, and nothing that was answered is lost. Requests may also be
 /// refused because the coordinator was silent for too long. Returns how many were not.
-fn check(cluster: &mut Cluster, tickets: &[Ticket], what: &str) -> usize {
+pub(crate) fn check(cluster: &mut Cluster, tickets: &[Ticket], what: &str) -> usize {
     let mut done = Vec::new();
     for (number, ticket) in tickets.iter().enumerate() {
         let replies = cluster.replies.iter().filter(|(_, of, _)| of == ticket);

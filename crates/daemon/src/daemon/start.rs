@@ -10,6 +10,7 @@ use crate::executor::DaemonExecutor;
 use crate::experiment::Edge;
 use crate::keeper::{Keeper, Keeping, Tag};
 use crate::launch;
+use crate::ledger::{Ledger, LedgerFile};
 use crate::lending::Lending;
 use crate::listener::ProgramListener;
 use crate::multicast_batches::MulticastBatches;
@@ -26,7 +27,7 @@ use crate::takeover::{self, Ground, TakeoverState};
 use crate::token::Token;
 use crate::waiter::Waiter;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use pagemesh_core::{Config, Node, Pace, Start};
+use pagemesh_core::{Config, KeptEntry, Life, Node, Pace, Start};
 use pagemesh_os::latency::LatencyHold;
 use pagemesh_os::poll::Poll;
 use pagemesh_os::seqpacket::Listener;
@@ -77,7 +78,8 @@ impl Daemon {
         let receive_batch = ReceiveBatch::create()?;
         let mut about = about(options, &udp);
         let network = network(options, udp, None)?;
-        let mut config = config(options, &about, network.key())?;
+        let (ledger, start) = begin_or_go_on(options)?;
+        let mut config = config(options, &about, network.key(), start)?;
         config.pace.ahead = config.pace.ahead.min(room_ahead(&network.udp));
         config.pace.twins = config.pace.twins.max(room_for_twins());
         let node = Node::new(config);
@@ -85,6 +87,7 @@ impl Daemon {
         let lending = Lending::create(&options.memory.directory)
             .context("no memory for the secret of lent pages")?;
         let mut executor = DaemonExecutor::new(Poll::new()?, network, pages, recorder, lending);
+        executor.ledger = ledger;
         executor.pages.unprotected = options.unprotected;
         executor.lending.tampers = options.tamper;
         executor.lending.disk = options.experiment.slow_disk();
@@ -148,7 +151,13 @@ impl Daemon {
             .recorder
             .crash_point
             .clone_from(&options.crash_point);
+        ensure!(
+            options.state.is_some() || !recovered.node.keeps(),
+            "the daemon before had a state directory: start this one with the same --state"
+        );
+        let ledger = ledger_of_another(options)?;
         let mut driver = Driver::go_on(recovered, executor, about, &receive_batch)?;
+        driver.keep_anew(ledger);
         driver.budget = Budget::new(options.memory.clone());
         let mut daemon = Self::assemble(options, signals, listener, receive_batch, driver)?;
         // First handle the waiting datagrams: else all others would seem to have been silent.
@@ -196,6 +205,9 @@ impl Daemon {
         }
         if let Some(bell) = driver.executor.network.keys_bell() {
             poll.add(bell, Token::Keys.encode())?;
+        }
+        if let Some(ledger) = &driver.executor.ledger {
+            poll.add(ledger.bell(), Token::Ledger.encode())?;
         }
         poll.add(&listener, Token::Listener.encode())?;
         poll.add(&signals, Token::Signals.encode())?;
@@ -351,27 +363,89 @@ fn about(options: &Options, udp: &Udp) -> About {
     }
 }
 
-fn config(options: &Options, about: &About, key: PublicKey) -> Result<Config> {
-    let dice = || {
-        let mut source = rand::rngs::SysRng;
-        source
-            .try_next_u64()
-            .context("the kernel has no randomness")
+/// A number drawn at random.
+fn dice() -> Result<u64> {
+    let mut source = rand::rngs::SysRng;
+    source
+        .try_next_u64()
+        .context("the kernel has no randomness")
+}
+
+/// The directory for this node's state, if it has one, and how the node begins: it joins a cluster,
+/// goes on with the one in the directory, or founds one.
+fn begin_or_go_on(options: &Options) -> Result<(Option<Ledger>, Start)> {
+    let found = || -> Result<Start> { Ok(Start::Found(ClusterId(dice()?))) };
+    let Some(directory) = &options.state else {
+        let start = options.join.map_or_else(found, |to| Ok(Start::Join(to)))?;
+        return Ok((None, start));
     };
+    let mut file = LedgerFile::open(directory)?;
+    let start = match options.join {
+        Some(address) => Start::Join(address),
+        None if file.kept.is_whole() => {
+            let life = next_life(&mut file, options.promote)?;
+            Start::Resume(Box::new(life))
+        }
+        None if options.promote => bail!(
+            "{}: nothing is known here of a cluster: this node was not its standby",
+            file.path().display()
+        ),
+        None => found()?,
+    };
+    Ok((Some(Ledger::start(file)?), start))
+}
+
+/// A coordinator begins its next life, and its disk knows that before any other node hears of it.
+fn next_life(file: &mut LedgerFile, promote: bool) -> Result<Life> {
+    let path = file.path();
+    let path = path.display();
+    ensure!(
+        promote || file.kept.has_coordinated(),
+        "{path}: this node was the standby: let it join (--join); or, if the coordinator's host is \
+         gone for good and no member can be promoted, go on with the standby's copy (--promote)"
+    );
+    let next = file.kept.next_life();
+    let (node, term) = next.with_context(|| {
+        format!(
+            "{path}: all numbers of nodes are used up; move the file away to found a new cluster"
+        )
+    })?;
+    let entry = KeptEntry::Life {
+        cluster: file.kept.cluster(),
+        node,
+        term,
+    };
+    file.append(&[entry])
+        .with_context(|| format!("cannot write to {path}"))?;
+    tracing::info!(
+        file = %path, %node, term = term.count(), names = file.kept.names(),
+        "going on from the disk: the members are asked, for 5 s at most",
+    );
+    let kept = file.kept.clone();
+    Ok(Life { kept, node, term })
+}
+
+/// The directory of a node that goes on from its journal. What its last daemon was writing may be
+/// missing there.
+fn ledger_of_another(options: &Options) -> Result<Option<Ledger>> {
+    let directory = options.state.as_ref();
+    let ledger = directory.map(|directory| Ledger::start(LedgerFile::open(directory)?));
+    ledger.transpose()
+}
+
+fn config(options: &Options, about: &About, key: PublicKey, start: Start) -> Result<Config> {
     Ok(Config {
         name: about.name.clone(),
         address: about.address,
         incarnation: Incarnation(dice()?),
         key,
-        start: match options.join {
-            Some(address) => Start::Join(address),
-            None => Start::Found(ClusterId(dice()?)),
-        },
+        start,
         quotas: options.quota.cluster,
         pace: Pace::default(),
         check_races: options.check_races,
         standby: options.standby,
         rejoin: true,
+        keeps: options.state.is_some(),
     })
 }
 

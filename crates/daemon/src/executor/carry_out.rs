@@ -4,8 +4,8 @@ use super::batch::EffectBatch;
 use crate::pages::Fresh;
 use core::convert::Infallible;
 use pagemesh_core::{
-    At, DiffExecutor as _, DiffWork, Effect, EffectExecutor, Event, Input, Mappings, Next,
-    PageRange, Reclaimed, Reply, Rights, Source,
+    At, DiffExecutor as _, DiffWork, Effect, EffectExecutor, Event, Input, KeptEntry, Mappings,
+    Next, PageRange, Reclaimed, Reply, Rights, Source,
 };
 use pagemesh_wire::header::Header;
 use pagemesh_wire::notice::Notice;
@@ -142,6 +142,13 @@ impl EffectExecutor for EffectBatch<'_> {
     fn store(&mut self, pages: PageRange) -> Done<bool> {
         self.finish_fill();
         Ok(self.executor.store(pages))
+    }
+
+    fn keep(&mut self, batch: u64, entries: Vec<KeptEntry>) -> Done {
+        if let Some(ledger) = &self.executor.ledger {
+            ledger.keep(batch, entries);
+        }
+        Ok(())
     }
 
     fn emit(&mut self, event: Event) -> Done {

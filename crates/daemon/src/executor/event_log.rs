@@ -73,6 +73,10 @@ impl EventLog {
                 tracing::warn!(%node, "coordinates the cluster now")
             }
             Event::Promoted {} => tracing::warn!("this node coordinates the cluster now"),
+            Event::Resumed {} => tracing::warn!(
+                "this node went on from its disk: names, permissions and members are known; pages \
+                 that only daemons had which have ended are lost"
+            ),
             Event::Superseded { node } => tracing::error!(
                 %node,
                 "another node coordinates the cluster, and this node, which did, is no member any \

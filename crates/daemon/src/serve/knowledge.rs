@@ -2,12 +2,13 @@
 
 use super::Answer;
 use crate::driver::Driver;
+use crate::ledger::Ledger;
 use pagemesh_core::{MemoryReport, Quotas, Time};
 use pagemesh_os::clock;
 use pagemesh_os::memfd;
 use pagemesh_os::udp::headers;
 use pagemesh_wire::header::PROTOCOL_VERSION;
-use pagemesh_wire::local::{NodeStatus, PageReport, PathInfo, Reply};
+use pagemesh_wire::local::{ControlStatus, DiskState, NodeStatus, PageReport, PathInfo, Reply};
 use pagemesh_wire::peer::{Health, Refusal};
 use pagemesh_wire::{ByteLen, ClientId, NodeId, PageIndex, SegmentId};
 use std::time::Duration;
@@ -85,7 +86,18 @@ impl Driver {
             problems: self.problems(Time(now)),
             keeper: keeper.and_then(|id| u32::try_from(id).ok()).unwrap_or(0),
             takeovers: self.executor.life.takeovers,
-            control: self.node.control(Time(now)),
+            control: ControlStatus {
+                disk: self.disk(),
+                ..self.node.control(Time(now))
+            },
+        }
+    }
+
+    fn disk(&self) -> DiskState {
+        match &self.executor.ledger {
+            None => DiskState::None,
+            Some(ledger) if ledger.problem().is_none() => DiskState::Good,
+            Some(_) => DiskState::Failing,
         }
     }
 
@@ -174,6 +186,8 @@ impl Driver {
         let lost = self.node.rejoin().lost.into_iter();
         problems.extend(lost.map(|(name, why)| format!("segment {name}: {why}")));
         problems.extend(self.about.problems.iter().cloned());
+        let ledger = self.executor.ledger.as_ref();
+        problems.extend(ledger.and_then(Ledger::problem));
         problems.extend(self.executor.near_limits());
         problems.extend(self.near_quotas());
         let silent = self.node.coordinator_silent(now);

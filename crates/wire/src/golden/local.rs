@@ -67,6 +67,7 @@ fn status() -> NodeStatus {
             copying: NodeId::NONE,
             behind: 300,
             silent: 0.5,
+            disk: DiskState::Good,
         },
     }
 }

@@ -320,6 +320,8 @@ samples! {
         SharedPage: Message::SharedPage(SharedPage { request: RequestId(300), file: part().file, page: PageIndex(131) });
         SharedPut: Message::SharedPut(SharedPut { file: part().file, page: PageIndex(131), age: 300, rounds: 1 });
         Forward: Message::Forward(Forward { put: put(), rounds: 1 });
+        Resume: Message::Resume(Resume { term: Term(3 << 16 | 127), known: Term::FIRST, tried: vec![Term(2 << 16 | 126)] });
+        Resumed: Message::Resumed(Resumed { incarnation: Incarnation(7), term: Term::FIRST, view: view() });
     }
 }
 

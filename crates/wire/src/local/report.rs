@@ -199,6 +199,20 @@ pub struct ControlStatus {
     pub behind: u64,
     /// On other nodes: seconds since the coordinator was heard.
     pub silent: f64,
+    /// Whether the disk takes what this node decides as the coordinator, or knows as the standby.
+    pub disk: DiskState,
+}
+
+/// The state of the directory in which a coordinator or standby keeps what it knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DiskState {
+    /// The daemon has none (`--state`).
+    #[default]
+    None,
+    /// Everything is written that other nodes were told.
+    Good,
+    /// The disk is full, or does not work: what needs it waits.
+    Failing,
 }
 
 /// How a node is.

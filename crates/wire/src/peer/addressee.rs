@@ -56,6 +56,8 @@ impl Message {
             | Self::SharedPage(_)
             | Self::SharedPut(_)
             | Self::Forward(_)
+            | Self::Resume(_)
+            | Self::Resumed(_)
             | Self::PassAckMany(_) => Addressee::Node,
         }
     }

@@ -95,3 +95,27 @@ pub struct Welcome {
     /// Everyone.
     pub view: MemberView,
 }
+
+/// A coordinator whose daemon was ended goes on from its disk, as a node of a new number: it asks a
+/// member to believe no older coordinator. The header names the new node, and its term.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Resume {
+    /// The term of the coordinator that goes on.
+    pub term: Term,
+    /// The term of the newest view on its disk. A member that is in a later one, which is not among
+    /// `tried`, knows another coordinator, and refuses.
+    pub known: Term,
+    /// Later terms in which former lives coordinated, or tried to.
+    pub tried: Vec<Term>,
+}
+
+/// A member has promised to believe no coordinator before the one that goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Resumed {
+    /// The life it answers.
+    pub incarnation: Incarnation,
+    /// The term that it promised to respect.
+    pub term: Term,
+    /// The members that it knows.
+    pub view: MemberView,
+}

@@ -22,7 +22,7 @@ fn plan(nodes: usize, sealed: bool) -> Plan {
 }
 
 /// Exit code and output of `pagemesh` on a node.
-fn say(cluster: &Cluster, node: usize, words: &str) -> (Option<i32>, String) {
+pub(crate) fn say(cluster: &Cluster, node: usize, words: &str) -> (Option<i32>, String) {
     let mut command = cluster.node(node).command(cluster.program());
     let output = command.args(words.split(' ')).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -31,13 +31,13 @@ fn say(cluster: &Cluster, node: usize, words: &str) -> (Option<i32>, String) {
 }
 
 /// What a node says of the control plane.
-fn control(cluster: &Cluster, node: usize) -> serde_json::Value {
+pub(crate) fn control(cluster: &Cluster, node: usize) -> serde_json::Value {
     let (_, said) = say(cluster, node, "status -o json");
     let document: serde_json::Value = serde_json::from_str(&said).expect("a document");
     document["control"].clone()
 }
 
-fn wait_for_the_standby(cluster: &Cluster, coordinator: usize, standby: u16) {
+pub(crate) fn wait_for_the_standby(cluster: &Cluster, coordinator: usize, standby: u16) {
     eventually("a standby is named, and knows everything", || {
         let control = control(cluster, coordinator);
         control["standby"] == standby && control["behind"] == 0

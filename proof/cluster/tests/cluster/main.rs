@@ -46,6 +46,7 @@ mod rejoining;
 mod release;
 mod replacement;
 mod request_slots;
+mod resuming;
 mod sealing;
 mod sealing_keys;
 mod segments;

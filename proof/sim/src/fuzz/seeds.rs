@@ -12,7 +12,7 @@ use pagemesh_wire::local::{self, RequestPacket};
 use pagemesh_wire::multicast_batch::{self, MulticastBatch, SHORTEST_TRIAL, SharedPiece};
 use pagemesh_wire::peer::{
     Access, Call, Credentials, Decision, Decisions, FileKey, FilePart, MemberView, Message, Policy,
-    Reply, SegmentInfo, SegmentSpec,
+    Reply, Resume, Resumed, SegmentInfo, SegmentSpec,
 };
 use pagemesh_wire::sysv::keys::{Bucket, Buckets, Entry, KeyRequest, Word};
 use pagemesh_wire::sysv::{Ask, Family, IPC_CREAT, Id, Limits, Op, Who};
@@ -262,7 +262,20 @@ fn about_keys() -> Vec<Vec<u8>> {
         body: 0,
         term: pagemesh_wire::Term::NONE,
     };
-    let encoded = calls.chain(replies).map(|message| {
+    let term = takeover().term;
+    let goes_on = [
+        Message::Resume(Resume {
+            term,
+            known: Term::FIRST,
+            tried: vec![term],
+        }),
+        Message::Resumed(Resumed {
+            incarnation: Incarnation(3),
+            term,
+            view: takeover(),
+        }),
+    ];
+    let encoded = calls.chain(replies).chain(goes_on).map(|message| {
         let mut bytes = Vec::new();
         message.encode(header, &mut bytes);
         bytes

@@ -53,6 +53,7 @@ pub(crate) struct Host {
     pub(crate) ways: Ways,
     pub(crate) inbox: VecDeque<Pending>,
     pub(crate) receipts: Receipts,
+    pub(crate) disk: super::disk::Disk,
     /// Number of inputs at its front that are answers to effects.
     pub(crate) answers: usize,
     /// Its journal, in some seeds.

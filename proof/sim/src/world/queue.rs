@@ -33,6 +33,8 @@ pub(crate) enum Happening {
     Ways(usize),
     /// The receipts of a host have waited for long enough.
     Receipts(usize),
+    /// A host's disk has written the next batch.
+    Disk(usize),
     /// A fault of the plan.
     Misfortune(Fault),
 }

@@ -94,6 +94,8 @@ fn merge(flags: Daemon, config: &Config, global: &Global) -> Result<Options> {
         quota,
         recorder: flags.recorder.or(config.recorder).unwrap_or(true),
         standby: flags.standby.or(config.standby).unwrap_or(true),
+        state: flags.state.or_else(|| config.state.clone()),
+        promote: flags.promote,
         check_races: flags.check_races,
         keeping: Some(Keeping {
             // Also if its file was replaced since.

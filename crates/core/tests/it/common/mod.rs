@@ -3,7 +3,8 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 use pagemesh_core::{
-    Config, DiffWork, Effect, Effects, Input, Node, Pace, Reply, Request, Source, Start, Time,
+    Config, DiffWork, Effect, Effects, Input, Kept, KeptEntry, Life, Node, Pace, Reply, Request,
+    Source, Start, Time,
 };
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{
@@ -48,10 +49,51 @@ pub struct Cluster {
     /// So many datagrams are delivered before this node dies.
     dies: Option<(usize, NodeId)>,
     pace: Pace,
-    standby: bool,
-    rejoin: bool,
+    features: Features,
+    /// The disk of each host, if they have any.
+    disks: Vec<Disk>,
+    /// Disks write only when no datagram is under way, or not at all.
+    pub disk: DiskPace,
+    lives: u64,
     /// Pairs of nodes between which nothing gets through.
     pub cut: Option<fn(NodeId, NodeId) -> bool>,
+}
+
+/// What the nodes of a cluster may do.
+#[derive(Clone, Copy, Debug, Default)]
+struct Features {
+    standby: bool,
+    rejoin: bool,
+    keeps: bool,
+}
+
+/// How fast disks are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DiskPace {
+    /// What is given to a disk is there at once.
+    #[default]
+    AtOnce,
+    /// When no datagram is under way.
+    Slow,
+    /// They write nothing.
+    Stopped,
+}
+
+/// The disk of a host.
+#[derive(Default)]
+struct Disk {
+    kept: Kept,
+    /// Batches that it does not have for sure.
+    waiting: VecDeque<(u64, Vec<KeptEntry>)>,
+}
+
+impl Disk {
+    /// Writes the next batch.
+    fn write(&mut self) -> Option<u64> {
+        let (batch, entries) = self.waiting.pop_front()?;
+        entries.into_iter().for_each(|entry| self.kept.apply(entry));
+        Some(batch)
+    }
 }
 
 /// *INV-send-before-reply*
@@ -97,20 +139,57 @@ impl Cluster {
 
     /// The same, at this pace.
     pub fn paced(count: usize, pace: Pace) -> Self {
-        Self::of(count, pace, (false, false))
+        Self::of(count, pace, Features::default())
     }
 
     /// The same, whose nodes join again when they were declared dead.
     pub fn that_rejoins(count: usize) -> Self {
-        Self::of(count, Pace::default(), (false, true))
+        let rejoin = Features {
+            rejoin: true,
+            ..Features::default()
+        };
+        Self::of(count, Pace::default(), rejoin)
     }
 
     /// The same, whose coordinator names a standby.
     pub fn with_standby(count: usize) -> Self {
-        Self::of(count, Pace::default(), (true, false))
+        let standby = Features {
+            standby: true,
+            ..Features::default()
+        };
+        Self::of(count, Pace::default(), standby)
     }
 
-    fn of(count: usize, pace: Pace, (standby, rejoin): (bool, bool)) -> Self {
+    /// The same, whose hosts have disks.
+    pub fn with_disks(count: usize) -> Self {
+        let both = Features {
+            standby: true,
+            keeps: true,
+            rejoin: false,
+        };
+        Self::of(count, Pace::default(), both)
+    }
+
+    /// The same, whose coordinator names no standby.
+    pub fn with_disks_alone(count: usize) -> Self {
+        let keeps = Features {
+            keeps: true,
+            ..Features::default()
+        };
+        Self::of(count, Pace::default(), keeps)
+    }
+
+    /// The same, whose nodes join again when they were declared dead.
+    pub fn with_disks_that_rejoins(count: usize) -> Self {
+        let keeps = Features {
+            keeps: true,
+            rejoin: true,
+            standby: false,
+        };
+        Self::of(count, Pace::default(), keeps)
+    }
+
+    fn of(count: usize, pace: Pace, features: Features) -> Self {
         let mut cluster = Self {
             nodes: Vec::new(),
             now: Time(1_000_000),
@@ -127,8 +206,10 @@ impl Cluster {
             lost: Vec::new(),
             dies: None,
             pace,
-            standby,
-            rejoin,
+            features,
+            disks: Vec::new(),
+            disk: DiskPace::AtOnce,
+            lives: 0,
             cut: None,
         };
         for _ in 0..count {
@@ -141,25 +222,83 @@ impl Cluster {
     /// One more host, which asks the host of this index for admission.
     pub fn add_node(&mut self, asks: usize) -> NodeId {
         let index = self.nodes.len();
-        self.nodes.push(Node::new(Config {
-            pace: self.pace,
-            standby: self.standby,
-            rejoin: self.rejoin,
-            ..Config::plain(
-                format!("host{index}"),
-                address(index),
-                Incarnation(index as u64 + 100),
-                if index == 0 {
-                    Start::Found(ClusterId(77))
-                } else {
-                    Start::Join(address(asks))
-                },
-            )
-        }));
+        let start = if index == 0 {
+            Start::Found(ClusterId(77))
+        } else {
+            Start::Join(address(asks))
+        };
+        let config = self.config(index, start);
+        self.nodes.push(Node::new(config));
+        self.disks.push(Disk::default());
         let node = NodeId(index as u16 + 1);
         self.input(node, Input::Deadline);
         self.settle();
         node
+    }
+
+    fn config(&mut self, index: usize, start: Start) -> Config {
+        self.lives += 1;
+        Config {
+            pace: self.pace,
+            standby: self.features.standby,
+            rejoin: self.features.rejoin,
+            keeps: self.features.keeps,
+            ..Config::plain(
+                format!("host{index}"),
+                address(index),
+                Incarnation(self.lives * 100),
+                start,
+            )
+        }
+    }
+
+    /// A daemon is killed, and what its disk had not written is lost.
+    pub fn kill(&mut self, node: NodeId) {
+        self.disks[usize::from(node.0) - 1].waiting.clear();
+        self.dies.take_if(|(_, dying)| *dying == node);
+        self.stop(node);
+    }
+
+    /// A killed daemon is started again, to go on from its disk, or to join that host's cluster.
+    pub fn start_again(&mut self, node: NodeId, joins: Option<NodeId>) {
+        let index = usize::from(node.0) - 1;
+        let start = match joins {
+            Some(host) => Start::Join(address(usize::from(host.0) - 1)),
+            None => {
+                let kept = &mut self.disks[index].kept;
+                let cluster = kept.cluster();
+                let (node, term) = kept.next_life().expect("there are more numbers");
+                kept.apply(KeptEntry::Life {
+                    cluster,
+                    node,
+                    term,
+                });
+                let kept = kept.clone();
+                Start::Resume(Box::new(Life { kept, node, term }))
+            }
+        };
+        let config = self.config(index, start);
+        self.nodes[index] = Node::new(config);
+        self.silent.retain(|other| *other != node);
+        self.stopped.retain(|other| *other != node);
+        self.input(node, Input::Deadline);
+    }
+
+    /// What a host's disk has for sure.
+    pub fn kept(&self, node: NodeId) -> &Kept {
+        &self.disks[usize::from(node.0) - 1].kept
+    }
+
+    /// Disks write what they were given.
+    pub fn write_disks(&mut self) {
+        for index in 0..self.disks.len() {
+            let node = NodeId(index as u16 + 1);
+            while !self.stopped.contains(&node)
+                && let Some(batch) = self.disks[index].write()
+            {
+                self.input(node, Input::Kept { batch });
+            }
+        }
     }
 
     /// The node of a host.
@@ -196,7 +335,7 @@ impl Cluster {
             if *left == 0 {
                 let node = *node;
                 self.dies = None;
-                self.stop(node);
+                self.kill(node);
             }
         }
     }
@@ -210,6 +349,9 @@ impl Cluster {
         departs_first(effects.as_slice());
         for effect in effects.drain().collect::<Vec<_>>() {
             self.carry_out(node, effect);
+        }
+        if self.disk == DiskPace::AtOnce {
+            self.write_disks();
         }
     }
 
@@ -259,6 +401,10 @@ impl Cluster {
                 self.sent_before.push(self.sent.len());
             }
             Effect::Emit(_) => {}
+            Effect::Keep { batch, entries } => {
+                let disk = &mut self.disks[usize::from(node.0) - 1];
+                disk.waiting.push_back((batch, entries));
+            }
             other => self.done.push((node, other)),
         }
     }
@@ -298,6 +444,9 @@ impl Cluster {
                 self.count_down(1);
             } else {
                 self.lost.push((to, from, datagram));
+            }
+            if self.wire.is_empty() && self.disk == DiskPace::Slow {
+                self.write_disks();
             }
         }
     }
