@@ -179,16 +179,6 @@ impl Cluster {
         Self::of(count, Pace::default(), keeps)
     }
 
-    /// The same, whose nodes join again when they were declared dead.
-    pub fn with_disks_that_rejoins(count: usize) -> Self {
-        let keeps = Features {
-            keeps: true,
-            rejoin: true,
-            standby: false,
-        };
-        Self::of(count, Pace::default(), keeps)
-    }
-
     fn of(count: usize, pace: Pace, features: Features) -> Self {
         let mut cluster = Self {
             nodes: Vec::new(),
