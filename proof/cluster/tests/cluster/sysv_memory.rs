@@ -4,6 +4,7 @@
 use crate::support::Player;
 use crate::sysv::Stage;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// How the scripted node replaces memory: by `munmap`, by the bare system call, by `mmap` and `mremap`
 /// over it; `SHRINK` by `mremap`, `REUSE` by the bare system call and a mapping into the hole.
@@ -13,6 +14,9 @@ const MMAP: u8 = 2;
 const MREMAP: u8 = 3;
 const SHRINK: u8 = 4;
 const REUSE: u8 = 5;
+
+const A_MOMENT: Duration = Duration::from_millis(10);
+const A_LONG_TIME: Duration = Duration::from_secs(5);
 
 /// Gives orders to a player and notes what came of them.
 struct Orders<'p> {
@@ -38,11 +42,21 @@ impl Orders<'_> {
 
     /// The same in a child, and what is attached when that has ended.
     fn look_in_child(&mut self) {
+        let attached = self.attached();
         self.give("fork");
         self.look();
         // Its parent answers.
         self.give("exit 3");
+        // A daemon hears of the end of a process from the kernel, after its parent.
+        let end = Instant::now() + A_LONG_TIME;
+        while self.attached() != attached && Instant::now() < end {
+            std::thread::sleep(A_MOMENT);
+        }
         self.give("nattch ID");
+    }
+
+    fn attached(&mut self) -> String {
+        self.player.ask(&format!("nattch {}", self.id))
     }
 
     /// Attaches four pages with a byte in each.
