@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use pagemesh::{Access, Advice, ByteLen, Mapping, Mesh, Options, Policy, Segment};
 use pagemesh_cli::Exit;
+use pagemesh_os::clock::monotonic;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
 use std::net::SocketAddr;
@@ -49,6 +50,11 @@ pub(super) enum Order {
     TouchOwn { pages: Vec<u32>, write: bool },
     /// Load or store one word of each page, in this order; answers with times.
     Touch { pages: Vec<u32>, write: bool },
+    /// Load one word of each page and then store it, in this order; answers with three times of the
+    /// monotonic clock for each: before the load, between, behind the store.
+    LoadStore { pages: Vec<u32> },
+    /// Answers with the first word of each page.
+    Words { pages: Vec<u32> },
     /// Fill as many pages with the contents that `bench compress` calls by this name.
     Fill { pages: u32, kind: String },
     /// Add one to the first word of each page, in this order; answers with times.
@@ -135,6 +141,10 @@ pub(super) enum Order {
         count: u32,
         wait: raw::Wait,
     },
+    /// Answer the writer of a page when asked, and pass on what is asked.
+    RawHolder(raw::Holder),
+    /// Ask holders of a page to give it up; answers with times.
+    RawWriter(raw::Writer),
     /// Let so many others go on when all have asked; answers with times.
     RawMeet {
         bind: SocketAddr,
@@ -235,6 +245,8 @@ impl Actor {
             Order::Change { number, pages } => self.change(*number, *pages),
             Order::Touch { pages, write } => self.touch(pages, *write),
             Order::Fill { pages, kind } => self.fill(*pages, kind),
+            Order::LoadStore { pages } => self.load_store(pages),
+            Order::Words { pages } => self.words(pages),
             Order::Add { pages } => self.each(pages, |word| {
                 word.fetch_add(1, Relaxed);
             }),
@@ -289,10 +301,9 @@ impl Actor {
                 reply,
                 count,
                 wait,
-            } => {
-                raw::serve(*bind, *reply, *count, *wait)?;
-                Ok(Vec::new())
-            }
+            } => raw::serve(*bind, *reply, *count, *wait),
+            Order::RawHolder(holder) => holder.serve(),
+            Order::RawWriter(writer) => writer.write(),
             Order::RawGather { from, count, wait } => raw::gather(from, *count, *wait),
             Order::RawMeet {
                 bind,
@@ -393,6 +404,26 @@ impl Actor {
                 std::hint::black_box(word.load(Relaxed));
             }
         })
+    }
+
+    fn load_store(&self, pages: &[u32]) -> Result<Vec<u64>> {
+        let mapping = self.mapping()?;
+        let mut times = Vec::with_capacity(pages.len() * 3);
+        for page in pages {
+            let word = mapping.atomic_u64(*page as usize * 4096)?;
+            times.push(monotonic());
+            let found = std::hint::black_box(word.load(Relaxed));
+            times.push(monotonic());
+            word.store(found + 1, Relaxed);
+            times.push(monotonic());
+        }
+        Ok(times)
+    }
+
+    fn words(&self, pages: &[u32]) -> Result<Vec<u64>> {
+        let mapping = self.mapping()?;
+        let word = |page: &u32| Ok(mapping.atomic_u64(*page as usize * 4096)?.load(Relaxed));
+        pages.iter().map(word).collect()
     }
 
     /// Does something to the first word of each page; returns the time of each.

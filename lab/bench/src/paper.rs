@@ -1,6 +1,8 @@
 //! `bench paper`: what a paper measured, measured here, beside its figures.
 
 mod claims;
+mod figures;
+mod freebsd;
 mod gms;
 mod mether;
 mod mirage;
@@ -27,6 +29,8 @@ enum Which {
     Mirage(mirage::Mirage),
     /// GMS, 1995: idle memory of other nodes before the disk
     Gms(gms::Gms),
+    /// The FreeBSD DSM, 1997: faults, copies, contention, bad networks
+    Freebsd(freebsd::Freebsd),
     /// Mether, 1993: two processes count by five protocols, and a sparse solver
     Mether(mether::Mether),
 }
@@ -37,6 +41,7 @@ impl Paper {
             Which::Treadmarks(command) => command.run(global),
             Which::Mirage(command) => command.run(global),
             Which::Gms(command) => command.run(global),
+            Which::Freebsd(command) => command.run(global),
             Which::Mether(command) => command.run(global),
         }
     }
@@ -84,6 +89,8 @@ mod tests {
         let mut claims: Vec<Claim> = super::mirage::shipped_claims();
         claims.extend(super::treadmarks::shipped_claims());
         claims.extend(super::gms::shipped_claims());
+        claims.extend(super::freebsd::shipped_claims());
+        claims.extend(super::mether::shipped_claims());
         let mut codes: BTreeMap<&str, Vec<Verdict>> = BTreeMap::new();
         for claim in &claims {
             codes.entry(claim.code).or_default().push(claim.verdict);

@@ -8,6 +8,10 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+mod takeback;
+
+pub(super) use takeback::{Holder, Writer};
+
 /// A server without requests for this long gives up.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -29,14 +33,14 @@ pub(super) enum Wait {
 }
 
 /// Answers `count` requests with `reply` bytes each.
-pub(super) fn serve(bind: SocketAddr, reply: usize, count: u32, wait: Wait) -> Result<()> {
+pub(super) fn serve(bind: SocketAddr, reply: usize, count: u32, wait: Wait) -> Result<Vec<u64>> {
     let socket = socket(bind, wait)?;
     let (mut request, answer) = ([0; REQUEST], vec![0x5a; reply]);
     for _ in 0..count {
         let from = request_from(&socket, &mut request, wait)?;
         socket.send_to(&answer, from)?;
     }
-    Ok(())
+    Ok(Vec::new())
 }
 
 /// Asks all of them and waits for every answer, `count` times; returns the time of each. This is

@@ -78,6 +78,16 @@ impl Samples {
         self.percentile(50).max(1.0)
     }
 
+    /// The mean, in nanoseconds; 0 of none.
+    pub(super) fn mean(&self) -> f64 {
+        self.0.iter().sum::<u64>() as f64 / self.0.len().max(1) as f64
+    }
+
+    /// The least; 0 of none.
+    pub(super) fn least(&self) -> f64 {
+        self.0.iter().min().copied().unwrap_or(0) as f64
+    }
+
     /// How many.
     pub(super) fn len(&self) -> usize {
         self.0.len()

@@ -292,6 +292,11 @@ impl Testbed {
         stamps_of(self.sandbox.node(node))
     }
 
+    /// The time stamps from this number on.
+    pub(super) fn stamps_since(&self, node: usize, from: u64) -> Result<Vec<Stamp>> {
+        stamps_from(self.sandbox.node(node), from)
+    }
+
     /// Round trips from this process through node 0 to node 1, through all layers.
     pub(super) fn probe(&self, count: u32) -> Result<Samples> {
         let mut control = self.sandbox.node(0).control()?;
@@ -412,6 +417,50 @@ impl Testbed {
         (1..parties).try_for_each(|node| self.hear(node).map(drop))
     }
 
+    /// Node 0 takes back the copies of nodes 1 to `copies`, the first of which is the owner, again
+    /// and again, without any PageMesh. `members` others, copies or not, are asked by the writer; if
+    /// none the owner asks the holders.
+    pub(super) fn raw_take_back(
+        &mut self,
+        copies: usize,
+        members: Option<usize>,
+        count: u32,
+        samples: &mut Samples,
+    ) -> Result<()> {
+        let wait = self.raw_sharing();
+        let bind = self.raw_address(0);
+        let addresses = |last: usize| (1..=last).map(|node| self.raw_address(node)).collect();
+        let all: Vec<SocketAddr> = addresses(members.unwrap_or(copies));
+        let asked = match members {
+            Some(_) => all.clone(),
+            None => all[..1].to_vec(),
+        };
+        for (node, address) in (1..).zip(&all) {
+            let holder = raw::Holder {
+                bind: *address,
+                writer: (node <= copies).then_some(bind),
+                others: match (node, members) {
+                    (1, None) => all[1..].to_vec(),
+                    _ => Vec::new(),
+                },
+                count,
+                wait,
+            };
+            self.tell(node, &Order::RawHolder(holder))?;
+        }
+        let nodes = all.len();
+        let writer = raw::Writer {
+            bind,
+            members: all,
+            asked,
+            answers: copies as u32,
+            count,
+            wait,
+        };
+        samples.extend(self.ask(0, &Order::RawWriter(writer))?);
+        (1..=nodes).try_for_each(|node| self.hear(node).map(drop))
+    }
+
     fn raw_address(&self, node: usize) -> SocketAddr {
         let mut address = self.addresses[node];
         address.set_port(RAW_PORT);
@@ -470,10 +519,14 @@ fn kilobytes(line: Option<&str>) -> Option<u64> {
 
 /// The time stamps that a node's daemon still has, in their order.
 pub(super) fn stamps_of(node: &Node) -> Result<Vec<Stamp>> {
+    stamps_from(node, 0)
+}
+
+fn stamps_from(node: &Node, first: u64) -> Result<Vec<Stamp>> {
     let mut control = node.control()?;
     let mut all: Vec<Stamp> = Vec::new();
     loop {
-        let from = all.last().map_or(0, |last| last.number + 1);
+        let from = all.last().map_or(first, |last| last.number + 1);
         match control.ask(Request::Stamps { from })? {
             Reply::Stamps(some) if some.is_empty() => return Ok(all),
             Reply::Stamps(some) => all.extend(some),

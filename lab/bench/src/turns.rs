@@ -22,13 +22,13 @@ pub(crate) struct Turns {
 
 /// The contending nodes; the fast one is the home of the segment.
 const FAST: usize = 0;
-const SLOW: usize = 1;
+pub(super) const SLOW: usize = 1;
 
 const LOCK: u64 = 1;
 
 /// The reason why a node is slow.
 #[derive(Clone, Copy, Debug)]
-enum Slow {
+pub(super) enum Slow {
     /// Nothing: both are alike.
     Not,
     /// Its program does something else between two stores.
@@ -40,7 +40,7 @@ enum Slow {
 }
 
 impl Slow {
-    const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 5] = [
         Self::Not,
         Self::Pausing(Duration::from_micros(50)),
         Self::Far(Duration::from_micros(200)),
@@ -48,7 +48,7 @@ impl Slow {
         Self::Crowded,
     ];
 
-    fn name(self) -> String {
+    pub(super) fn name(self) -> String {
         match self {
             Self::Not => "alike".to_owned(),
             Self::Pausing(pause) => format!("pausing_{}us", pause.as_micros()),
@@ -57,7 +57,7 @@ impl Slow {
         }
     }
 
-    fn testbed(self) -> Result<Testbed> {
+    pub(super) fn testbed(self) -> Result<Testbed> {
         let mut plan = Plan::new(2);
         if let Self::Far(delay) = self {
             plan.impair.delay = delay;
@@ -66,7 +66,14 @@ impl Slow {
         Testbed::raise(&plan, Waiting::Spin)
     }
 
-    fn pause(self, node: usize) -> u64 {
+    /// Who computes on the slow node's processor, as long as it lives.
+    pub(super) fn crowd(self) -> Result<Option<impl Drop>> {
+        let crowded = matches!(self, Self::Crowded);
+        crowded.then(Burner::start).transpose()
+    }
+
+    /// Nanoseconds between two stores of a node.
+    pub(super) fn pause(self, node: usize) -> u64 {
         match self {
             Self::Pausing(pause) if node == SLOW => pause.as_nanos() as u64,
             _ => 0,
@@ -80,10 +87,7 @@ impl Turns {
         for slow in Slow::ALL {
             let mut testbed = slow.testbed()?;
             testbed.open("bench.turns", 1, None)?;
-            let _crowd = match slow {
-                Slow::Crowded => Some(Burner::start()?),
-                _ => None,
-            };
+            let _crowd = slow.crowd()?;
             let millis = self.millis;
             let page = |node| Order::Contend {
                 millis,

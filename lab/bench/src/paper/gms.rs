@@ -2,7 +2,6 @@
 //! beside their figures.
 
 mod claims;
-mod document;
 mod epochs;
 mod literature;
 mod model;
@@ -11,10 +10,10 @@ mod nodes;
 mod programs;
 mod tables;
 
-use super::origin::Origin;
+use super::super::boards::Running;
+use super::figures::Figures;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use document::Document;
 use pagemesh_cli::output;
 use pagemesh_cli::{Exit, Format, Global};
 use std::path::{Path, PathBuf};
@@ -29,13 +28,22 @@ pub(super) struct Gms {
     /// Only these parts
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::ALL)]
     parts: Vec<Part>,
+    /// Measure beside a companion that takes a tenth of each processor in bursts: figures for a table
+    /// of their own, beside those of quiet processors
+    #[arg(long)]
+    busy: bool,
     /// Keep what was measured in this file, and take from it what is not measured now
     #[arg(long, value_name = "FILE")]
     keep: Option<PathBuf>,
     /// Write a report in Markdown
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Measure nothing: tables and report are of this file, which --keep wrote on any machine
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["keep", "parts"])]
+    from: Option<PathBuf>,
 }
+
+const BENCH: &str = "paper gms";
 
 /// A part of the measurements, which `--parts` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -76,7 +84,7 @@ impl Part {
         }
     }
 
-    fn measure(self, document: &mut Document) -> Result<()> {
+    fn measure(self, document: &mut Figures) -> Result<()> {
         match self {
             Self::Costs => nodes::costs(document),
             Self::Epochs => epochs::measure(document),
@@ -93,18 +101,10 @@ impl Part {
 
 impl Gms {
     pub(super) fn run(self, global: &Global) -> Result<Exit> {
-        let mut document = Document::kept(self.keep.as_deref())?;
-        for part in &self.parts {
-            let mut origin = Origin::now();
-            document.begin(part.name());
-            part.measure(&mut document)?;
-            origin.end();
-            document.end(part.name(), origin);
-            // What comes next may fail.
-            if let Some(path) = &self.keep {
-                write(path, &(serde_json::to_string_pretty(&document)? + "\n"))?;
-            }
-        }
+        let document = match &self.from {
+            Some(path) => Figures::read(BENCH, path)?,
+            None => self.measure()?,
+        };
         let text = tables::markdown(&document);
         if let Some(path) = &self.report {
             write(path, &text)?;
@@ -114,6 +114,19 @@ impl Gms {
             Format::Table | Format::Wide => output::lines(text.lines())?,
         }
         Ok(Exit::OK)
+    }
+
+    fn measure(&self) -> Result<Figures> {
+        let mut document = Figures::kept(BENCH, self.keep.as_deref())?;
+        let _companion = self.busy.then(Running::start).transpose()?;
+        for part in &self.parts {
+            document.measure(part.name(), self.busy, |document| part.measure(document))?;
+            // What comes next may fail.
+            if let Some(path) = &self.keep {
+                document.keep(path)?;
+            }
+        }
+        Ok(document)
     }
 }
 
@@ -128,21 +141,20 @@ pub(super) fn shipped_claims() -> Vec<super::claims::Claim> {
 }
 
 #[cfg(test)]
-fn shipped() -> Document {
-    let path = super::tests::papers().join("gms.json");
-    Document::read(&std::fs::read_to_string(path).unwrap()).unwrap()
+fn shipped() -> Figures {
+    Figures::read(BENCH, &super::tests::papers().join("gms.json")).unwrap()
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_shipped_report_is_made_of_the_shipped_figures() {
+    fn the_report_of_gms_is_made_of_its_json() {
         super::super::tests::is_shipped("gms.md", &super::tables::markdown(&super::shipped()));
     }
 
     #[test]
     fn every_code_has_a_claim_or_says_why_it_has_none() {
-        let empty = super::document::Document::new();
+        let empty = super::Figures::new(super::BENCH);
         for document in [&empty, &super::shipped()] {
             let claims = super::claims::all(document);
             for code in 1..=13 {

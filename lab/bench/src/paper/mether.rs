@@ -1,12 +1,14 @@
 //! `bench paper mether`: the figures ER0 to ER8 of Minnich and Farber, 1993, as far as they can be
 //! measured, beside theirs.
 
+mod claims;
 mod document;
 mod literature;
 mod protocol;
 mod run;
 mod tables;
 
+use super::origin::Origin;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use document::Document;
@@ -58,6 +60,9 @@ pub(super) struct Mether {
     /// Write a report in Markdown
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Measure nothing: tables and report are of this file, which --keep wrote on any machine
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["keep", "parts"])]
+    from: Option<PathBuf>,
 }
 
 /// A part of the measurements, which `--parts` names.
@@ -71,6 +76,13 @@ enum Part {
 
 impl Part {
     const ALL: [Self; 2] = [Self::Count, Self::Solver];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Count => "count",
+            Self::Solver => "solver",
+        }
+    }
 }
 
 impl Mether {
@@ -79,15 +91,12 @@ impl Mether {
             self.nodes.iter().all(|nodes| (1..=64).contains(nodes)),
             "--nodes are 1 to 64"
         );
-        let mut document = Document::kept(self.keep.as_deref())?;
-        for part in &self.parts {
-            match part {
-                Part::Count => self.count(&mut document)?,
-                Part::Solver => self.solve(&mut document)?,
-            }
-        }
+        let document = match &self.from {
+            Some(path) => Document::read(path)?,
+            None => self.measure()?,
+        };
         if let Some(path) = &self.keep {
-            write(path, &serde_json::to_string_pretty(&document)?)?;
+            write(path, &(serde_json::to_string_pretty(&document)? + "\n"))?;
         }
         if let Some(path) = &self.report {
             write(path, &tables::markdown(&document))?;
@@ -97,6 +106,19 @@ impl Mether {
             Format::Table | Format::Wide => output::lines(tables::plain(&document))?,
         }
         Ok(Exit::OK)
+    }
+
+    fn measure(&self) -> Result<Document> {
+        let mut document = Document::kept(self.keep.as_deref())?;
+        for part in &self.parts {
+            let origin = Origin::now();
+            match part {
+                Part::Count => self.count(&mut document)?,
+                Part::Solver => self.solve(&mut document)?,
+            }
+            document.measured_now(part.name(), origin);
+        }
+        Ok(document)
     }
 
     /// Every protocol in turn, and again: what else the machine does hits all alike.
@@ -117,7 +139,6 @@ impl Mether {
         document.bound = self.bound;
         document.rounds = self.rounds;
         document.counts = rounds.into_iter().map(run::median).collect();
-        document.measured_now();
         Ok(())
     }
 
@@ -143,11 +164,50 @@ impl Mether {
         document.iterations = self.iterations;
         document.solver_alone = alone.get(alone.len() / 2).copied();
         document.solver = solved;
-        document.measured_now();
         Ok(())
     }
 }
 
 fn write(path: &std::path::Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The claims beside the shipped figures.
+#[cfg(test)]
+pub(super) fn shipped_claims() -> Vec<super::claims::Claim> {
+    claims::all(&shipped())
+}
+
+#[cfg(test)]
+fn shipped() -> Document {
+    Document::read(&super::tests::papers().join("mether.json")).unwrap()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::claims::Verdict;
+    use super::*;
+
+    #[test]
+    fn the_report_of_mether_is_made_of_its_json() {
+        super::super::tests::is_shipped("mether.md", &tables::markdown(&shipped()));
+    }
+
+    #[test]
+    fn every_code_has_a_claim_and_none_is_judged_without_figures() {
+        let empty = Document::kept(None).unwrap();
+        for document in [&empty, &shipped()] {
+            let claims = claims::all(document);
+            for code in 0..=8 {
+                let code = format!("ER{code}");
+                assert!(claims.iter().any(|claim| claim.code == code), "{code}");
+            }
+        }
+        let judged = claims::all(&empty);
+        assert!(
+            judged
+                .iter()
+                .all(|claim| claim.verdict == Verdict::NotShown)
+        );
+    }
 }

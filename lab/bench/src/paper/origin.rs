@@ -14,6 +14,9 @@ pub(super) struct Origin {
     /// and after the last.
     #[serde(default)]
     load: Vec<f64>,
+    /// By a build for tests, which is slower.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    unoptimized: bool,
 }
 
 /// What a person wrote into a document, which no command computes.
@@ -30,6 +33,7 @@ impl Origin {
         Self {
             commit: commit(),
             load: load().into_iter().collect(),
+            unoptimized: cfg!(debug_assertions),
         }
     }
 
@@ -50,7 +54,11 @@ impl Origin {
             [before] => format!("load {before:.1} before"),
             [before, after, ..] => format!("load {before:.1} before and {after:.1} after"),
         };
-        format!("{commit}, {load}")
+        let build = match self.unoptimized {
+            true => ", by a build for tests, which is slower",
+            false => "",
+        };
+        format!("{commit}, {load}{build}")
     }
 }
 
@@ -99,8 +107,11 @@ mod tests {
         let mut known = Origin {
             commit: "abc".to_owned(),
             load: vec![1.0],
+            unoptimized: false,
         };
         assert_eq!(known.words(), "commit abc, load 1.0 before");
+        known.unoptimized = true;
+        assert!(known.words().ends_with("which is slower"));
         known.end();
         known.end();
         assert_eq!(known.load.len(), 2);

@@ -19,6 +19,7 @@ mod daemon_deaths;
 mod debuggers;
 mod exports;
 mod file_caches;
+mod freebsd;
 mod histories;
 mod kernels;
 mod leaving;

@@ -1,14 +1,14 @@
 //! What the paper claims, and whether the figures show it.
 
 use super::super::claims::Claim;
-use super::document::Document;
+use super::super::figures::Figures;
 use super::literature::{DISK_RANDOM, DUPLICATE, HIT, OPERATION, RAW, READ, SINGLE};
 use super::models::{IDLE, SIZES, SKEWS, SWITCHES};
 use super::nodes::CLIENTS;
 use super::programs::PROGRAMS;
 
 /// All claims, in the order of their codes.
-pub(super) fn all(document: &Document) -> Vec<Claim> {
+pub(super) fn all(document: &Figures) -> Vec<Claim> {
     let mut claims = operations(document);
     claims.extend(reads(document));
     claims.push(epochs(document));
@@ -20,7 +20,7 @@ pub(super) fn all(document: &Document) -> Vec<Claim> {
 }
 
 /// All numbers, or none if one is missing.
-fn every(document: &Document, names: impl IntoIterator<Item = String>) -> Option<Vec<f64>> {
+fn every(document: &Figures, names: impl IntoIterator<Item = String>) -> Option<Vec<f64>> {
     names.into_iter().map(|name| document.get(&name)).collect()
 }
 
@@ -32,7 +32,7 @@ fn most(values: &[f64]) -> f64 {
     values.iter().copied().fold(0.0, f64::max)
 }
 
-fn operations(document: &Document) -> Vec<Claim> {
+fn operations(document: &Figures) -> Vec<Claim> {
     let hit = (|| {
         let (hit, raw) = (
             document.get("costs gms random median us")?,
@@ -92,7 +92,7 @@ fn operations(document: &Document) -> Vec<Claim> {
     ]
 }
 
-fn reads(document: &Document) -> Vec<Claim> {
+fn reads(document: &Figures) -> Vec<Claim> {
     let against = |access: &str, bound: f64| {
         let ratio = document.ratio(
             &format!("costs slow {access} us"),
@@ -131,7 +131,7 @@ fn reads(document: &Document) -> Vec<Claim> {
     ]
 }
 
-fn epochs(document: &Document) -> Claim {
+fn epochs(document: &Figures) -> Claim {
     let found = (|| {
         let initiator = document.get("epochs 100 initiator us")?;
         let other = document.get("epochs 100 other us")?;
@@ -152,7 +152,7 @@ fn epochs(document: &Document) -> Claim {
     )
 }
 
-fn programs(document: &Document) -> Vec<Claim> {
+fn programs(document: &Figures) -> Vec<Claim> {
     let speedups = |idle: f64| {
         let name = |program: &super::programs::Program| {
             format!("programs {} {idle} speedup", program.name)
@@ -181,7 +181,7 @@ fn programs(document: &Document) -> Vec<Claim> {
     ]
 }
 
-fn modelled(document: &Document) -> Vec<Claim> {
+fn modelled(document: &Figures) -> Vec<Claim> {
     let sizes = every(document, SIZES.map(|size| format!("model nodes {size}"))).map(|all| {
         let words = format!(
             "model: {:.2} with 5 nodes, {:.2} with 20, {:.2} with 100, {:.2} with 1,000",
@@ -212,7 +212,7 @@ fn modelled(document: &Document) -> Vec<Claim> {
     ]
 }
 
-fn skewed(document: &Document) -> Vec<Claim> {
+fn skewed(document: &Figures) -> Vec<Claim> {
     let at = |kind: &str, skew: usize, idle: f64, placement: &str, what: &str| {
         document.get(&format!(
             "{kind} {} {idle} {placement} {what}",
@@ -297,7 +297,7 @@ fn skewed(document: &Document) -> Vec<Claim> {
     ]
 }
 
-fn clients(document: &Document) -> Vec<Claim> {
+fn clients(document: &Figures) -> Vec<Claim> {
     let last = CLIENTS[CLIENTS.len() - 1];
     let speed = (|| {
         let one = document.get("clients 1 speedup")?;

@@ -1,7 +1,7 @@
 //! GR5: what an epoch costs, with real nodes in one process: their messages, the bytes of these, and the
 //! processor time in which nodes handle them. No kernel and no network is in it.
 
-use super::document::Document;
+use super::super::figures::Figures;
 use anyhow::{Context, Result, ensure};
 use pagemesh_core::{Budgets, Config, Effect, Effects, Input, Node, Placement, Start, Time};
 use pagemesh_wire::header::Header;
@@ -34,7 +34,7 @@ struct Cluster {
     spent: Vec<Duration>,
 }
 
-pub(super) fn measure(document: &mut Document) -> Result<()> {
+pub(super) fn measure(document: &mut Figures) -> Result<()> {
     for size in SIZES {
         let mut cluster = Cluster::joined(size)?;
         let mut epochs: Vec<_> = (0..EPOCHS)

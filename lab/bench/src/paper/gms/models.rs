@@ -1,6 +1,6 @@
 //! GR7 to GR11 by the model of frames.
 
-use super::document::Document;
+use super::super::figures::Figures;
 use super::model::{Outcome, Part, Placing, Plan, run};
 
 /// Frames of a node, and pages that a client uses: OO7 had twice the memory of its node.
@@ -26,7 +26,7 @@ pub(super) const IDLE: [f64; 3] = [1.0, 1.5, 2.0];
 /// Seconds between switches for GR8.
 pub(super) const SWITCHES: [u64; 6] = [1, 2, 5, 10, 20, 30];
 
-pub(super) fn measure(document: &mut Document) {
+pub(super) fn measure(document: &mut Figures) {
     sizes(document);
     switches(document);
     for (busy, kind) in [(false, "skew"), (true, "interference")] {
@@ -70,7 +70,7 @@ fn busy(number: usize, local: usize, frames: usize) -> Part {
 }
 
 /// GR7: of five nodes two are idle and have what the others need.
-fn sizes(document: &mut Document) {
+fn sizes(document: &mut Figures) {
     for count in SIZES {
         let part = |node: usize| match node % 5 {
             0 | 1 => idle(NEED * 3 / 2 + NEED / 4),
@@ -88,7 +88,7 @@ fn sizes(document: &mut Document) {
 
 /// GR8: four of eight nodes have most of the idle memory, one and a half times what is needed; every
 /// X seconds one of them changes with another.
-fn switches(document: &mut Document) {
+fn switches(document: &mut Figures) {
     let frames = NEED * 3 / 2 / 4;
     for seconds in SWITCHES {
         let others = (0..8).map(|node| match node % 2 {
@@ -106,7 +106,7 @@ fn switches(document: &mut Document) {
 
 /// GR9 to GR11: one client, and idle memory at eight other nodes, in skewed parts.
 fn skew(
-    document: &mut Document,
+    document: &mut Figures,
     (kind, is_busy): (&str, bool),
     (nodes, share, name): (usize, f64, &str),
     factor: f64,

@@ -5,7 +5,7 @@ use super::super::super::fault::shuffled;
 use super::super::super::report::Samples;
 use super::super::super::testbed::Testbed;
 use super::super::super::{ETHERNET_JUMBO, Waiting, switch};
-use super::document::Document;
+use super::super::figures::Figures;
 use super::literature::{DISK_NEXT, DISK_RANDOM, RAW};
 use super::models::{IDLE, SKEWS};
 use anyhow::{Context, Result};
@@ -59,7 +59,7 @@ fn lends(pages: u32) -> Vec<String> {
 }
 
 /// The times of the paper's disk, to a network with this raw exchange.
-pub(super) fn declared(document: &mut Document) -> Result<(f64, f64)> {
+pub(super) fn declared(document: &mut Figures) -> Result<(f64, f64)> {
     let known = document.get("costs raw us");
     let raw = match known {
         Some(raw) => raw,
@@ -84,7 +84,7 @@ fn mean(times: &[u64], count: usize) -> f64 {
 
 /// GR1 to GR3: reads of private pages from a donor, from a disk as slow as the paper's, and from the
 /// disk as it is.
-pub(super) fn costs(document: &mut Document) -> Result<()> {
+pub(super) fn costs(document: &mut Figures) -> Result<()> {
     let gms = Setting {
         placement: "epoch",
         disk: None,
@@ -116,7 +116,7 @@ fn fill(testbed: &mut Testbed, agent: usize, pages: u32, local: u32) -> Result<(
     Ok(())
 }
 
-fn reads(testbed: &mut Testbed, name: &str, document: &mut Document) -> Result<()> {
+fn reads(testbed: &mut Testbed, name: &str, document: &mut Figures) -> Result<()> {
     fill(testbed, 0, PAGES, PAGES / 16)?;
     // Once, so that an epoch has begun and the donor has touched its memory.
     let write = false;
@@ -160,7 +160,7 @@ fn reads(testbed: &mut Testbed, name: &str, document: &mut Document) -> Result<(
 }
 
 /// GR9, GR11: idle memory at eight nodes, in skewed parts, and one client.
-pub(super) fn skew(document: &mut Document) -> Result<()> {
+pub(super) fn skew(document: &mut Figures) -> Result<()> {
     let disk = Some(declared(document)?);
     let none = Setting {
         placement: "none",
@@ -226,7 +226,7 @@ fn skewed(setting: Setting<'_>, lend: &[u32]) -> Result<Run> {
 }
 
 /// GR12, GR13: several clients at once use the memory of one node.
-pub(super) fn clients(document: &mut Document) -> Result<()> {
+pub(super) fn clients(document: &mut Figures) -> Result<()> {
     let disk = Some(declared(document)?);
     let none = Setting {
         placement: "none",

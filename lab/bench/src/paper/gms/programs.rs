@@ -3,7 +3,7 @@
 
 use super::super::super::Waiting;
 use super::super::super::testbed::Testbed;
-use super::document::Document;
+use super::super::figures::Figures;
 use super::nodes::{Setting, declared, plan};
 use anyhow::{Context, Result, ensure};
 use std::process::{Command, Stdio};
@@ -61,7 +61,7 @@ pub(super) const PROGRAMS: [Program; 3] = [
 /// Idle memory, to what the program needs besides its own.
 pub(super) const IDLE: [f64; 4] = [0.0, 0.5, 1.0, 1.5];
 
-pub(super) fn measure(document: &mut Document) -> Result<()> {
+pub(super) fn measure(document: &mut Figures) -> Result<()> {
     let disk = Some(declared(document)?);
     for program in &PROGRAMS {
         let need = f64::from((program.size - program.here) * 256);

@@ -1,16 +1,48 @@
 //! The report.
 
 use super::super::claims;
+use super::super::figures::Figures;
 use super::claims::all;
-use super::document::Document;
 use super::epochs::SIZES as EPOCHS;
 use super::literature::{DISK_NEXT, DISK_RANDOM, RAW, READ, epoch_bytes};
 use super::models::{IDLE, SIZES, SKEWS, SWITCHES};
 use super::nodes::CLIENTS;
 use super::programs::{IDLE as FRACTIONS, PROGRAMS};
 
+/// Figures that stand beside those of a companion, with their titles.
+const BUSY: [(&str, &str); 13] = [
+    ("raw exchange of a page, us", "costs raw us"),
+    ("random read from a donor, mean us", "costs gms random us"),
+    (
+        "random read from a donor, median us",
+        "costs gms random median us",
+    ),
+    ("read in order from a donor, us", "costs gms sequential us"),
+    ("random read, declared disk, us", "costs slow random us"),
+    (
+        "initiator of an epoch of 100 nodes, us",
+        "epochs 100 initiator us",
+    ),
+    (
+        "numpy, enough idle memory: speedup",
+        "programs numpy: gather 1.5 speedup",
+    ),
+    (
+        "sqlite, enough idle memory: speedup",
+        "programs sqlite: a join without an index 1.5 speedup",
+    ),
+    (
+        "sort, enough idle memory: speedup",
+        "programs sort: two columns 1.5 speedup",
+    ),
+    ("one client, read us", "clients 1 us"),
+    ("four clients, read us", "clients 4 us"),
+    ("four clients, donor us", "clients 4 donor us"),
+    ("four clients, operations/s", "clients 4 operations/s"),
+];
+
 /// The report in Markdown.
-pub(super) fn markdown(document: &Document) -> String {
+pub(super) fn markdown(document: &Figures) -> String {
     let mut text = format!(
         "# GMS, measured here\n\n\
          `pagemesh-bench paper gms --report FILE` writes this file: what Feeley and others measured in 1995 (DEC 3000/700 under OSF/1, ATM at 155 Mbit/s,\n\
@@ -18,18 +50,12 @@ pub(super) fn markdown(document: &Document) -> String {
          `gms.json` (`--keep`). The *declared disk* is a file whose reads are made to last as long, to the raw exchange of a page, as those of the paper's\n\
          disk ({:.2} times for the next page, {:.2} times at random); *this disk* is the file as it is, which the kernel's page cache holds.\n\
          A model of frames stands where nodes would need a processor each; it says so. Placement `n-chance` is the paper's comparison; the list of victims is incomplete in our copy of the paper (decision 0031).\n\n\
-         Machine: {}.\n",
+         Machine: {}.\n\n",
         DISK_NEXT / RAW,
         DISK_RANDOM / RAW,
         document.machine,
     );
-    for (part, measured) in &document.parts {
-        text += &format!(
-            "Part `{part}`: {}, {}.\n",
-            measured.date,
-            measured.origin.words()
-        );
-    }
+    text += &document.origins();
     text += &claims::section(all(document));
     text += &operations(document);
     text += &epochs(document);
@@ -37,11 +63,12 @@ pub(super) fn markdown(document: &Document) -> String {
     text += &skew(document);
     text += &clients(document);
     text += &model(document);
+    text += &document.beside_companion(BUSY);
     text
 }
 
 /// A number, or a dash if it was not measured.
-fn cell(document: &Document, name: &str, digits: usize) -> String {
+fn cell(document: &Figures, name: &str, digits: usize) -> String {
     let value = document.get(name);
     value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
 }
@@ -58,7 +85,7 @@ fn table(title: &str, head: &[&str], rows: Vec<Vec<String>>) -> String {
     text
 }
 
-fn operations(document: &Document) -> String {
+fn operations(document: &Figures) -> String {
     let row = |name: &str, key: &str, paper: [&str; 2]| {
         let number = |what: &str, digits| cell(document, &format!("costs {key} {what}"), digits);
         vec![
@@ -107,7 +134,7 @@ fn operations(document: &Document) -> String {
     text
 }
 
-fn epochs(document: &Document) -> String {
+fn epochs(document: &Figures) -> String {
     let row = |size: usize| {
         let number = |what: &str, digits| cell(document, &format!("epochs {size} {what}"), digits);
         vec![
@@ -140,7 +167,7 @@ fn epochs(document: &Document) -> String {
     )
 }
 
-fn programs(document: &Document) -> String {
+fn programs(document: &Figures) -> String {
     let mut rows = Vec::new();
     for program in &PROGRAMS {
         let number = |what: &str, digits| {
@@ -174,7 +201,7 @@ fn programs(document: &Document) -> String {
          and a server of queries are not among these: their memory is small allocations, which `borrow` leaves alone, or files.\n"
 }
 
-fn skew(document: &Document) -> String {
+fn skew(document: &Figures) -> String {
     let mut rows = Vec::new();
     for (_, _, name) in SKEWS {
         for (placement, idle) in [
@@ -215,7 +242,7 @@ fn skew(document: &Document) -> String {
          idle here (8 s): once no frame is free, an epoch finds no idle page and sends none (GB7), where N-chance replaces pages of any age.\n"
 }
 
-fn clients(document: &Document) -> String {
+fn clients(document: &Figures) -> String {
     let row = |clients: usize| {
         let number =
             |what: &str, digits| cell(document, &format!("clients {clients} {what}"), digits);
@@ -242,7 +269,7 @@ fn clients(document: &Document) -> String {
     )
 }
 
-fn model(document: &Document) -> String {
+fn model(document: &Figures) -> String {
     let sizes = SIZES.map(|size| {
         vec![
             size.to_string(),

@@ -1,8 +1,11 @@
 //! What was measured.
 
 use super::super::super::report::Machine;
+use super::super::figures::Measured;
+use super::super::origin::Origin;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -16,6 +19,9 @@ pub(super) struct Document {
     pub(super) date: String,
     /// Processes that were ready to run in the minute before, on the whole machine.
     pub(super) load: f64,
+    /// When each part was measured, and of which sources.
+    #[serde(default)]
+    pub(super) parts: BTreeMap<String, Measured>,
     pub(super) to: u32,
     pub(super) bound: u32,
     pub(super) rounds: u32,
@@ -76,6 +82,7 @@ impl Document {
             processors: machine.cores(),
             date: String::new(),
             load: 0.0,
+            parts: BTreeMap::new(),
             to: 0,
             bound: 0,
             rounds: 0,
@@ -92,9 +99,7 @@ impl Document {
         let Some(path) = path.filter(|path| path.exists()) else {
             return Ok(Self::new());
         };
-        let text = std::fs::read_to_string(path)?;
-        let kept: Self = serde_json::from_str(&text)
-            .with_context(|| format!("{} is no file that --keep wrote", path.display()))?;
+        let kept = Self::read(path)?;
         let new = Self::new();
         Ok(if kept.machine == new.machine {
             kept
@@ -103,9 +108,20 @@ impl Document {
         })
     }
 
-    /// Notes when, and what else the machine did.
-    pub(super) fn measured_now(&mut self) {
+    /// A file that `--keep` wrote on any machine.
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let name = path.display();
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        serde_json::from_str(&text).with_context(|| format!("{name} is no file that --keep wrote"))
+    }
+
+    /// A part was measured: notes when, and what else the machine did.
+    pub(super) fn measured_now(&mut self, part: &str, mut origin: Origin) {
+        origin.end();
         self.date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        let date = self.date.clone();
+        self.parts
+            .insert(part.to_owned(), Measured { date, origin });
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let load = load
             .split_whitespace()

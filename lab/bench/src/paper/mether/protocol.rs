@@ -101,6 +101,8 @@ pub(super) const PROTOCOLS: [Protocol; 9] = [
 ];
 
 /// Their places in the list.
+pub(super) const ONE_PROCESS: usize = 0;
+pub(super) const ONE_HOST: usize = 1;
 pub(super) const FULL: usize = 2;
 pub(super) const SHORT: usize = 3;
 pub(super) const DISJOINT: usize = 4;

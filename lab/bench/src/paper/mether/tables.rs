@@ -1,8 +1,11 @@
 //! The report: tables, and sentences whose figures are those of the run.
 
+use super::super::claims;
+use super::super::figures::number;
+use super::claims::all;
 use super::document::{Count, Document};
-use super::literature::{self, Paper};
-use super::protocol::{DATA, DISJOINT, FINAL, FULL, PROTOCOLS, Protocol, SHORT};
+use super::literature::Paper;
+use super::protocol::{DATA, FINAL, FULL, PROTOCOLS, Protocol, SHORT};
 use std::fmt::Write as _;
 
 type Table = Vec<Vec<String>>;
@@ -14,15 +17,20 @@ pub(super) fn plain(document: &Document) -> Vec<String> {
         lines.push(title);
         lines.extend(table.iter().map(|row| format!("  {}", row.join(" | "))));
     }
-    lines.extend(claims(document));
+    lines.extend(claims::section(all(document)).lines().map(str::to_owned));
     lines
 }
 
 pub(super) fn markdown(document: &Document) -> String {
     let mut text = format!(
-        "{HEAD}\nMeasured {} on {}, at a load of {:.1}; medians of {} rounds.\n",
+        "{HEAD}\nMeasured {} on {}, at a load of {:.1}; medians of {} rounds.\n\n",
         document.date, document.machine, document.load, document.rounds
     );
+    for (part, measured) in &document.parts {
+        let origin = measured.origin.words();
+        let _ = writeln!(text, "- Part `{part}`: {}, {origin}.", measured.date);
+    }
+    text += &claims::section(all(document));
     for (title, table) in tables(document) {
         let _ = write!(text, "\n## {title}\n\n");
         for (number, row) in table.iter().enumerate() {
@@ -31,10 +39,6 @@ pub(super) fn markdown(document: &Document) -> String {
                 let _ = writeln!(text, "|{}", "---|".repeat(row.len()));
             }
         }
-    }
-    text.push_str("\n## What reproduces, and what does not\n\n");
-    for claim in claims(document) {
-        let _ = writeln!(text, "- {claim}");
     }
     text.push_str(TAIL);
     text
@@ -130,7 +134,7 @@ fn ratios(document: &Document) -> Table {
     ];
     let mut table = vec![head.map(str::to_owned).to_vec()];
     let ratio = |ours: f64, paper: Option<f64>| match paper {
-        Some(paper) => scientific(ours / paper),
+        Some(paper) => number(ours / paper),
         None => "–".to_owned(),
     };
     for (protocol, count) in measured(document) {
@@ -219,149 +223,6 @@ fn solver(document: &Document) -> Table {
     table
 }
 
-/// What the run shows of what the paper says.
-fn claims(document: &Document) -> Vec<String> {
-    let mut all = Vec::new();
-    if document.counts.len() == PROTOCOLS.len() {
-        of_counting(document, &mut all);
-    }
-    of_solving(document, &mut all);
-    all
-}
-
-fn of_counting(document: &Document, all: &mut Vec<String>) {
-    let count = |place: usize| &document.counts[place];
-    let bytes = |place: usize| count(place).each(count(place).bytes as f64);
-    let packets = |place: usize| count(place).each(count(place).packets as f64);
-    let (full, short, last) = (bytes(FULL), bytes(SHORT), bytes(FINAL));
-    all.push(format!(
-        "*Short pages* (ER2): an addition moves {full:.0} bytes on a full page and {short:.0} on a short one, a factor of \
-         {:.1}; the paper's is {:.0}. {}",
-        full / short,
-        8e6 / 146e3,
-        match full / short > 4.0 {
-            true => "It reproduces.",
-            false => "It does not reproduce: here the consistent copy always moves as a whole, and only \
-                      copies for reading are short.",
-        }
-    ));
-    let never = count(DISJOINT);
-    all.push(match never.is_whole(document.to) {
-        false => format!(
-            "*The protocol that never finishes* (ER3) was stopped after {} s at {} of {}, with {:.0} losses for a win: it \
-             reproduces (the paper has 10,000).",
-            document.bound, never.value, document.to, never.losses_for_a_win()
-        ),
-        true => format!(
-            "*The protocol that never finishes* (ER3) finishes here, in {:.2} s, with {:.0} losses for a win (the paper \
-             has 10,000) and {:.1} packets for an addition: it does not reproduce. A purge and the fetch after it are one \
-             round trip, and do not keep the writer's daemon from its work: an addition is seen after {:.0} µs, with all the \
-             vain round trips in it, while the paper's fetches alone took tens of milliseconds.",
-            never.seconds,
-            never.losses_for_a_win(),
-            packets(DISJOINT),
-            never.latency
-        ),
-    });
-    let (hundred, thousands) = (count(DISJOINT + 1), count(DISJOINT + 2));
-    all.push(format!(
-        "*Hysteresis* (E20): with a purge after 100 losses it takes {:.2} s and {:.1} packets for an addition, after 10,000 \
-         losses {:.2} s and {:.1}.",
-        hundred.seconds,
-        packets(DISJOINT + 1),
-        thousands.seconds,
-        packets(DISJOINT + 2)
-    ));
-    all.push(format!(
-        "*The final protocol* (ER5) moves {last:.0} bytes in {:.2} packets for an addition, and looks in vain {:.2} times for \
-         a win. The paper has one packet, its purge, and 3 losses.",
-        packets(FINAL),
-        count(FINAL).losses_for_a_win()
-    ));
-    best(document, all);
-}
-
-/// ER8: which protocol is the best one.
-fn best(document: &Document, all: &mut Vec<String>) {
-    let rows = || {
-        measured(document)
-            .skip(FULL)
-            .filter(|(_, count)| count.is_whole(document.to))
-    };
-    let least = |what: &str, pick: &dyn Fn(&Count) -> f64| {
-        let best = rows().min_by(|one, other| pick(one.1).total_cmp(&pick(other.1)));
-        best.map(|(protocol, _)| format!("{what}: {}", protocol.name))
-    };
-    let bests: Vec<_> = [
-        least("least bytes", &|c| c.bytes as f64),
-        least("fewest packets", &|c| c.packets as f64),
-        least("least processor time", &Count::host),
-        least("lowest latency", &|c| c.latency),
-        least("shortest", &|c| c.seconds),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    let name = PROTOCOLS[FINAL].name;
-    let wins = bests.iter().filter(|best| best.ends_with(name)).count();
-    all.push(format!(
-        "*The best protocol* (ER8): {}. The paper's last one, which is also MemNet's best, has {wins} of {} of these here; in the \
-         paper it has all. MemNet, which was hardware, is not measured.",
-        bests.join("; "),
-        bests.len()
-    ));
-}
-
-fn of_solving(document: &Document, all: &mut Vec<String>) {
-    let Some(alone) = document.solver_alone else {
-        return;
-    };
-    let speedups: Vec<_> = document
-        .solver
-        .iter()
-        .map(|solved| (solved.nodes, alone / solved.seconds))
-        .collect();
-    let words: Vec<_> = speedups
-        .iter()
-        .map(|(nodes, speedup)| format!("{speedup:.2} on {nodes}"))
-        .collect();
-    let linear = speedups
-        .iter()
-        .all(|(nodes, speedup)| *speedup > 0.8 * *nodes as f64);
-    let most = speedups.iter().map(|(nodes, _)| *nodes).max().unwrap_or(0);
-    all.push(format!(
-        "*The solver* (ER6) has speedups of {}; the paper's is linear up to {}. {}",
-        words.join(", "),
-        literature::SOLVER,
-        match linear {
-            true => "It reproduces.".to_owned(),
-            false => format!(
-                "It does not reproduce here: {} nodes share {} processors with their daemons and with whatever else runs.",
-                most, document.processors
-            ),
-        }
-    ));
-}
-
-/// A number of three digits or so.
-fn number(value: f64) -> String {
-    match value.abs() {
-        size if size >= 100.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        size if size >= 1.0 || size == 0.0 => format!("{value:.2}"),
-        _ => format!("{value:.4}"),
-    }
-}
-
-/// A ratio, which may be very small.
-fn scientific(value: f64) -> String {
-    if value != 0.0 && value.abs() < 0.001 {
-        format!("{value:.1e}")
-    } else {
-        number(value)
-    }
-}
-
 const HEAD: &str = "# Mether, measured here
 
 `pagemesh-bench paper mether --report FILE` writes this file: what Minnich and Farber measured in 1993 (Sun 3/50s under SunOS 4.0, Ethernet, pages
@@ -379,6 +240,7 @@ waits for a page does not look at all. The order of the protocols can be.
 
 #[cfg(test)]
 mod tests {
+    use super::super::protocol::DISJOINT;
     use super::*;
 
     fn document() -> Document {
@@ -414,11 +276,13 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("was stopped after 10 s at 37 of 1024"),
+            text.contains(
+                "stopped after 10 s at 37 of 1024, with 4 losses for a win | reproduced |"
+            ),
             "{text}"
         );
         assert!(
-            text.contains("a factor of 80.0; the paper's is 55. It reproduces."),
+            text.contains("8000 bytes against 100, 80.0 times: the consistent copy moves as a whole page, only copies for reading are short | reproduced |"),
             "{text}"
         );
         assert!(
@@ -428,9 +292,9 @@ mod tests {
         document.counts[DISJOINT].value = 1024;
         document.counts[FULL].bytes = 102_400;
         let text = markdown(&document);
-        assert!(text.contains("finishes here, in 1.00 s"), "{text}");
+        assert!(text.contains("it finishes, in 1.00 s"), "{text}");
         assert!(
-            text.contains("It does not reproduce: here the consistent copy"),
+            text.contains("only copies for reading are short | **not reproduced** |"),
             "{text}"
         );
         let lines = plain(&document).len();
