@@ -84,19 +84,18 @@ fn taken_back(
 /// Plain sockets: the writer asks all members, as in the paper; or the owner, who asks the holders.
 fn messages(testbed: &mut Testbed, count: u32, document: &mut Figures) -> Result<()> {
     for copies in COPIES {
-        let (mut asks_all, mut by_owner) = <(Samples, Samples)>::default();
-        let mut asks_members = Samples::default();
-        // In turn.
-        for _ in 0..=ROUNDS {
-            testbed.raw_take_back(copies, Some(copies), count, &mut asks_all)?;
-            testbed.raw_take_back(copies, None, count, &mut by_owner)?;
-            testbed.raw_take_back(copies, Some(MEMBERS), count, &mut asks_members)?;
+        let ways = [
+            ("asks all", Some(copies)),
+            ("by owner", None),
+            ("asks members", Some(MEMBERS)),
+        ];
+        let mut samples = ways.map(|_| Samples::default());
+        // In turn, with another one first each time.
+        for turn in 0..ROUNDS as usize * ways.len() {
+            let at = (turn + turn / ways.len()) % ways.len();
+            testbed.raw_take_back(copies, ways[at].1, count, &mut samples[at])?;
         }
-        for (name, samples) in [
-            ("asks all", asks_all),
-            ("by owner", by_owner),
-            ("asks members", asks_members),
-        ] {
+        for ((name, _), samples) in ways.iter().zip(&samples) {
             let name = format!("copies {copies} plain {name} us");
             document.put(name, samples.median() / 1000.0);
         }
