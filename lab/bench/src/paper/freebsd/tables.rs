@@ -223,16 +223,17 @@ fn copies(document: &Figures) -> String {
     );
     text += "\nA node that has a copy stores; so many others have copies, the owner's counted. The paper's figure is its line, 1.3 ms and 0.4 ms for each copy, its number of datagrams n + c + 1 \
              where each member has a copy. By the owner: the node that stores owns the page already, so ownership does not move.\n";
-    for (name, title) in [("writer", "By a reader"), ("owner", "By the owner")] {
-        if let Some((constant, slope, correlation)) = fitted(document, name) {
-            text += &format!(
-                "{title} the line is {constant:.0} us and {slope:.1} us for each copy, with a correlation of {correlation:.3}. "
-            );
-        }
-    }
+    let fits = [("writer", "By a reader"), ("owner", "By the owner")].map(|(name, title)| {
+        let (constant, slope, correlation) = fitted(document, name)?;
+        Some(format!(
+            "{title} the line is {constant:.0} us and {slope:.1} us for each copy, with a correlation of {correlation:.3}."
+        ))
+    });
+    let fits: Vec<String> = fits.into_iter().flatten().collect();
+    text += &(fits.join(" ") + "\n");
     let last = *COPIES.end();
     text += &format!(
-        "\nWith `--multicast` {last} copies take {} datagrams and {} us: on one host each multicast wakes all daemons.\n",
+        "With `--multicast` {last} copies take {} datagrams and {} us: on one host each multicast wakes all daemons.\n",
         cell(document, &format!("copies {last} multicast datagrams")),
         cell(document, &format!("copies {last} multicast us")),
     );
@@ -280,8 +281,9 @@ fn ways(document: &Figures) -> String {
 
 /// What the figures say of the two ways.
 fn of_ways(document: &Figures) -> String {
-    let ratios = |one: &str, other: &str| -> Option<(f64, f64)> {
-        let all: Option<Vec<f64>> = COPIES
+    let last = *COPIES.end();
+    let ratios = |one: &str, other: &str, last: usize| -> Option<(f64, f64)> {
+        let all: Option<Vec<f64>> = (*COPIES.start()..=last)
             .map(|copies| {
                 let name = |what: &str| format!("copies {copies} plain {what} us");
                 document.ratio(&name(one), &name(other))
@@ -292,38 +294,33 @@ fn of_ways(document: &Figures) -> String {
         let most = all.iter().copied().fold(0.0, f64::max);
         Some((least, most))
     };
-    let mut text = String::new();
-    if let Some((least, most)) = ratios("by owner", "asks all") {
-        text += &format!(
+    let everybody = ratios("by owner", "asks all", last).map(|(least, most)| {
+        format!(
             "Where each member has a copy the owner's way takes {least:.2} to {most:.2} of the writer's time with as many datagrams: it has one way more, \
-             and two processes that send. "
-        );
-    }
-    if let (Some((least, most)), few) = (
-        ratios("asks members", "by owner"),
-        write_datagrams(MEMBERS, FEW),
-    ) {
-        text += &format!(
-            "Where {MEMBERS} nodes have the object and fewer have a copy the writer's way takes {least:.2} to {most:.2} of the owner's time: with {FEW} copies it sends {few:.0} datagrams, \
-             the owner's way {:.0}, and wakes {} nodes that have nothing to do with the page. ",
+             and two processes that send."
+        )
+    });
+    let few = ratios("asks members", "by owner", last - 1).map(|(least, most)| {
+        format!(
+            "Where {MEMBERS} others have the object and {FEW} to {} a copy the writer's way takes {least:.2} to {most:.2} of the owner's time: with {FEW} copies it sends {:.0} datagrams, \
+             the owner's way {:.0}, and wakes {} nodes that have nothing to do with the page.",
+            last - 1,
+            write_datagrams(MEMBERS, FEW),
             write_datagrams(FEW, FEW),
             MEMBERS - FEW
-        );
-    }
-    if let (Some(turns), Some(again)) = (
-        document.get("contention 2 turns/s"),
-        document.get("contention 2 again"),
-    ) {
-        text += &format!(
+        )
+    });
+    let met = (|| {
+        let turns = document.get("contention 2 turns/s")?;
+        let again = document.get("contention 2 again")?;
+        Some(format!(
             "Of two WRITEs that meet in the variant neither writer answers the other's, so that the write ends with a timer and a PURGE. \
              With the shortest time after which PageMesh sends anything again, 2 ms, that would be 500 such turns a second at most; with the owner's queue it is {turns:.0} (FR5), \
              {again:.4} messages sent again for each."
-        );
-    }
-    if text.is_empty() {
-        return text;
-    }
-    text + "\n"
+        ))
+    })();
+    let said: Vec<String> = [everybody, few, met].into_iter().flatten().collect();
+    said.join(" ") + "\n"
 }
 
 fn datagrams(document: &Figures) -> String {

@@ -23,9 +23,12 @@ pub(super) fn plain(document: &Document) -> Vec<String> {
 
 pub(super) fn markdown(document: &Document) -> String {
     let mut text = format!(
-        "{HEAD}\nMeasured {} on {}, at a load of {:.1}; medians of {} rounds.\n\n",
+        "{HEAD}\nMeasured {} on {}, at a load of {:.1}; medians of {} rounds.\n",
         document.date, document.machine, document.load, document.rounds
     );
+    if !document.parts.is_empty() {
+        text.push('\n');
+    }
     for (part, measured) in &document.parts {
         let origin = measured.origin.words();
         let _ = writeln!(text, "- Part `{part}`: {}, {origin}.", measured.date);
