@@ -16,7 +16,7 @@ const PAGES: u32 = 8192;
 const READS: u32 = 3000;
 
 /// For GR9 and GR11: pages, those of them that are here, and what other nodes must have.
-const SKEWED: u32 = 4096;
+pub(super) const SKEWED: u32 = 4096;
 const HERE: u32 = 1024;
 const NEED: u32 = SKEWED - HERE;
 
