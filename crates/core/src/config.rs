@@ -131,6 +131,13 @@ pub struct Pace {
     /// See [`crate::limits::LARGE_DIFFS_SHOWN`].
     #[serde(default = "shown")]
     pub shown: u8,
+    /// See [`crate::limits::LEFT_TO_READER`].
+    #[serde(default = "left_to_reader")]
+    pub left_to_reader: u8,
+}
+
+fn left_to_reader() -> u8 {
+    crate::limits::LEFT_TO_READER
 }
 
 fn large_diff() -> u16 {
@@ -155,6 +162,7 @@ impl Default for Pace {
             twins: limits::TWINS_KEPT,
             large_diff: limits::LARGE_DIFF,
             shown: limits::LARGE_DIFFS_SHOWN,
+            left_to_reader: limits::LEFT_TO_READER,
         }
     }
 }

@@ -73,6 +73,10 @@ events! {
     /// A page asked for ahead was asked for again: it was passed by later ones, or
     /// nothing came any more.
     Repaired { segment: SegmentId, page: PageIndex } => "repaired",
+    /// A request was left to a reader that has a copy.
+    CopyLeftToReader { segment: SegmentId, page: PageIndex } => "copies_left_to_readers",
+    /// A reader sent its copy on to another one, as the owner had said.
+    CopySentOn { segment: SegmentId, page: PageIndex } => "copies_sent_on",
     /// A read copy was sent.
     CopyGiven { segment: SegmentId, page: PageIndex } => "copies_given",
     /// Ownership was sent.

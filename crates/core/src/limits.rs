@@ -61,6 +61,10 @@ pub const STATES: u32 = 4096;
 /// the socket's receive buffer, whose size the driver knows; it may lower this for that reason.
 pub const AHEAD: u32 = 512;
 
+/// Pages of a burst that its owner leaves to another reader at least; for fewer the longer way is not
+/// worth it.
+pub const LEFT_TO_READER: u8 = 16;
+
 /// Pages of a willneed range that are under way at once; fewer than [`AHEAD`], because other
 /// accesses must be served, too.
 pub const WILLNEED_RANGE: u32 = 128;

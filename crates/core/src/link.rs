@@ -10,8 +10,8 @@ use core::net::SocketAddr;
 use pagemesh_wire::header::{Header, HeaderError};
 use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{
-    Addressee, AskMany, Call, DecodeError, Grant, Health, Located, Message, PassAck, PassAckMany,
-    Refusal, Spare, Subject,
+    Addressee, Call, DecodeError, Grant, Health, Located, Message, PassAck, PassAckMany, Refusal,
+    Spare, Subject,
 };
 use pagemesh_wire::{NodeId, PageIndex, PublicKey, SegmentId, SyncKey, Version};
 
@@ -206,18 +206,6 @@ impl Services {
         }
     }
 
-    /// Many requests in one message, each handled like one that came alone.
-    fn asked_for_many(&mut self, cx: &mut Cx<'_>, from: NodeId, many: &AskMany) {
-        if many.requests.len() > AskMany::LIMIT {
-            return cx.emit(Event::Malformed {});
-        }
-        for ask in many.each(from) {
-            if let Subject::Page { segment, page } = ask.subject {
-                self.policy_message(cx, from, (segment, Some(page)), Message::Ask(ask));
-            }
-        }
-    }
-
     /// Many acknowledgements in one message, each handled like one that came alone.
     fn passed_many(&mut self, cx: &mut Cx<'_>, from: NodeId, many: &PassAckMany) {
         if many.taken.len() > PassAckMany::LIMIT {
@@ -232,7 +220,6 @@ impl Services {
 
     fn control(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
         match message {
-            Message::AskMany(many) => self.asked_for_many(cx, from, &many),
             Message::Put(put) => self.put(cx, from, &put),
             Message::Global(message) => self.global_message(cx, from, message),
             Message::SharedPage(page) => self.global.shared.came(cx, page),
@@ -278,7 +265,7 @@ impl Services {
         cx: &mut Cx<'_>,
         from: NodeId,
         (segment, page): (SegmentId, Option<PageIndex>),
-        message: Message,
+        mut message: Message,
     ) {
         if self.answers_for(cx, segment)
             || matches!(message, Message::Pass(_) | Message::PolicyPage(_))
@@ -288,7 +275,10 @@ impl Services {
         let known = self.segments.get_mut(&segment);
         let known = known.filter(|segment| page.is_none_or(|page| segment.has(page)));
         match known {
-            Some(segment) => segment.policy.message(cx, from, message),
+            Some(segment) => {
+                segment.keep_pages_it_has(&mut message);
+                segment.policy.message(cx, from, message);
+            }
             None => answer_unknown(cx, from, message),
         }
     }

@@ -1,7 +1,7 @@
 //! A segment on this node: which processes have it open, and the policy's state of its pages.
 
 use crate::policies::Policy;
-use pagemesh_wire::peer::{Refusal, SegmentInfo};
+use pagemesh_wire::peer::{Message, Refusal, SegmentInfo};
 use pagemesh_wire::{ClientId, PageIndex, SegmentId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -50,6 +50,15 @@ impl Segment {
     pub(crate) fn has(&self, page: PageIndex) -> bool {
         let pages = self.info.spec.size.pages();
         pages.is_some_and(|pages| page.0 < pages.0)
+    }
+
+    /// Removes what a message about many pages says of pages that the segment has not.
+    pub(crate) fn keep_pages_it_has(&self, message: &mut Message) {
+        match message {
+            Message::AskMany(many) => many.requests.retain(|request| self.has(request.page)),
+            Message::SendCopies(send) => send.copies.retain(|copy| self.has(copy.page)),
+            _ => {}
+        }
     }
 
     pub(crate) fn is_open(&self) -> bool {

@@ -6,7 +6,7 @@ use crate::{ClusterId, Incarnation, NodeId, Term};
 pub const HEADER_SIZE: usize = 32;
 
 /// Spoken here. Another number is refused with a clear error; see `docs/protocol.md`.
-pub const PROTOCOL_VERSION: u8 = 3;
+pub const PROTOCOL_VERSION: u8 = 4;
 
 /// Largest datagram ever sent: header, body and one page.
 pub const MAX_DATAGRAM: usize = 16 * 1024;

@@ -66,6 +66,12 @@ impl NodeSet {
         words.flat_map(|(first, word)| Bits(word).map(move |bit| NodeId(first + bit)))
     }
 
+    /// The nodes that are in both sets.
+    #[must_use]
+    pub fn intersection(self, other: Self) -> Self {
+        self.without(self.without(other))
+    }
+
     /// The nodes of this set and of another.
     #[must_use]
     pub fn union(self, other: Self) -> Self {

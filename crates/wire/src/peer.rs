@@ -35,8 +35,9 @@ pub use global::{
 pub use inheritance::{Arrival, Inheritance, Owner, Service};
 pub use member::{Health, Join, Member, MemberView, Resume, Resumed, Welcome};
 pub use page::{
-    Access, Ask, AskMany, Contents, Data, Invalidate, InvalidateAck, Locate, Located, Lost,
-    PageRequest, Pass, PassAck, PassAckMany, Regain, Served, Spare, Subject, Taken, Waiter,
+    Access, Ask, AskMany, Contents, CopyToSend, Data, Invalidate, InvalidateAck, Locate, Located,
+    Lost, PageRequest, Pass, PassAck, PassAckMany, Regain, SendCopies, Served, Spare, Subject,
+    Taken, Waiter,
 };
 pub use payload::{Payload, PolicyMessage};
 pub use reduction::{Kind, Merge, Reduction, Rule};
@@ -405,6 +406,8 @@ pub enum Message {
     Resume(Resume),
     /// See [`Resumed`].
     Resumed(Resumed),
+    /// See [`SendCopies`].
+    SendCopies(SendCopies),
 }
 
 /// Why a datagram's body was not understood.

@@ -169,6 +169,7 @@ pub(super) const COUNTED: &[&str] = &[
     "ownerships_arrived",
     "tokens_in",
     "pages_in",
+    "pages_out",
     "pages_from_disk",
     "pages_returned",
     "pages_lent",

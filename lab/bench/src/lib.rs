@@ -24,6 +24,7 @@ mod peers;
 mod programs;
 mod quota;
 mod raw;
+mod readers;
 mod recorder;
 mod report;
 mod stream;
@@ -86,6 +87,8 @@ enum Which {
     Loss(loss::Loss),
     /// Faults, locks and barriers beside MPI's one-sided operations, a Redis and TCP
     Peers(peers::Peers),
+    /// How long many nodes take to read what one wrote, beside one node
+    Readers(readers::Readers),
     /// How fast a segment is read and written from front to back, beside TCP
     Stream(stream::Stream),
     /// What locks and barriers cost, beside the raw round trip
@@ -189,6 +192,7 @@ impl Which {
             Self::Loss(loss) => loss.measure()?,
             Self::Peers(peers) => peers.measure()?,
             Self::Turns(turns) => turns.measure()?,
+            Self::Readers(readers) => readers.measure()?,
             Self::Stream(stream) => stream.measure()?,
             Self::Agent(agent) => return agent.run(),
             Self::Burn(burn) => return burn.run(),

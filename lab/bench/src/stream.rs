@@ -259,9 +259,9 @@ fn shape(testbed: &Testbed, link: Link) -> Result<()> {
     shape_to(testbed, link.shape())
 }
 
-/// Shapes both directions by a token bucket that is told so.
+/// Shapes what each node sends by a token bucket that is told so.
 pub(super) fn shape_to(testbed: &Testbed, bucket: &[&str]) -> Result<()> {
-    for node in 0..2 {
+    for node in 0..testbed.nodes() {
         let mut tc = testbed.command(node, "tc");
         tc.args(["qdisc", "replace", "dev", "mesh0", "root", "tbf"]);
         let output = tc.args(bucket).output();

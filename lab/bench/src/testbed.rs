@@ -218,6 +218,11 @@ impl Testbed {
     }
 
     /// How many nodes it has.
+    pub(super) fn nodes(&self) -> usize {
+        self.sandbox.nodes().len()
+    }
+
+    /// How many agents it has.
     pub(super) fn size(&self) -> usize {
         self.agents.len()
     }

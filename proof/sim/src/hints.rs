@@ -23,7 +23,7 @@ impl Hints {
     pub(crate) fn said(&mut self, from: NodeId, to: NodeId, message: &Message) -> Check {
         let page = |segment, page| Subject::Page { segment, page };
         let (subject, owner, version) = match message {
-            Message::Data(data) => (page(data.segment, data.page), from, data.version),
+            Message::Data(data) => (page(data.segment, data.page), data.owner, data.version),
             Message::Regain(regain) => (regain.subject, to, regain.version),
             Message::Invalidate(order) => {
                 (page(order.segment, order.page), order.writer, order.version)

@@ -190,6 +190,7 @@ mod tests {
             page: key(0).page,
             request: RequestId(1),
             version: Version(1),
+            owner: NodeId(1),
             contents: Contents::Zero,
         })
     }

@@ -212,6 +212,7 @@ pub(crate) fn kind(message: &Message) -> &'static str {
         Message::Regain(_) => "Regain",
         Message::Redirect { .. } => "Redirect",
         Message::AskMany(_) => "AskMany",
+        Message::SendCopies(_) => "SendCopies",
         Message::HaveReply { .. } => "HaveReply",
         Message::Acquire(_) => "Acquire",
         Message::Grant(_) => "Grant",

@@ -9,7 +9,9 @@ use crate::run::Options;
 use crate::step::{BarrierPlan, ClientPlan, Fault, HostPlan, QueuePlan, SegmentPlan};
 use crate::workload;
 use crate::world::Setting;
-use pagemesh_core::limits::{AHEAD, LARGE_DIFF, LARGE_DIFFS_SHOWN, NOTICES_KEPT, TWINS_KEPT};
+use pagemesh_core::limits::{
+    AHEAD, LARGE_DIFF, LARGE_DIFFS_SHOWN, LEFT_TO_READER, NOTICES_KEPT, TWINS_KEPT,
+};
 use pagemesh_core::{Pace, Time};
 use pagemesh_wire::peer::{Manager, Policy, Window};
 use std::fmt;
@@ -185,6 +187,10 @@ impl Plan {
         if features.strolls {
             let mut dice = Dice::stream(seed, "grounds");
             pace.ahead = *dice.pick(&[3, 16, AHEAD]);
+            pace.left_to_reader = match pace.ahead {
+                AHEAD => LEFT_TO_READER,
+                _ => 2,
+            };
             for ground in &mut segments[..mains] {
                 ground.pages += dice.between(10, 60) as u32;
             }
@@ -360,6 +366,7 @@ pub(crate) fn pace(dice: &mut Dice) -> Pace {
         twins: TWINS_KEPT,
         large_diff: LARGE_DIFF,
         shown: LARGE_DIFFS_SHOWN,
+        left_to_reader: LEFT_TO_READER,
     }
 }
 

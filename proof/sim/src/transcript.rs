@@ -3,10 +3,8 @@
 use crate::network::{Fate, is_sign_of_life, kind};
 use crate::world::World;
 use pagemesh_core::release::{Body, Collect, IntervalRecord, News};
-use pagemesh_wire::peer::{
-    AskMany, Call, Contents, DiffName, Inheritance, Message, Reply, Subject,
-};
-use pagemesh_wire::{NodeId, PageIndex, RequestId, VectorTime};
+use pagemesh_wire::peer::{Call, Contents, DiffName, Inheritance, Message, Reply, Subject};
+use pagemesh_wire::{NodeId, PageIndex, RequestId, SegmentId, VectorTime};
 
 impl World {
     /// Notes a datagram, if a scenario wants to see them.
@@ -73,7 +71,22 @@ pub(crate) fn say(message: &Message, name: &dyn Fn(Subject) -> String) -> String
             }
             line
         }
-        Message::AskMany(many) => format!("AskMany {:?} {}", many.access, pages_of(many)),
+        Message::AskMany(many) => {
+            let pages = many.requests.iter().map(|request| request.page);
+            format!(
+                "AskMany {:?} {}",
+                many.access,
+                pages_of(many.segment, pages)
+            )
+        }
+        Message::SendCopies(send) => {
+            let pages = send.copies.iter().map(|copy| copy.page);
+            format!(
+                "SendCopies for {} {}",
+                send.reader,
+                pages_of(send.segment, pages)
+            )
+        }
         Message::Data(data) => format!(
             "Data {} {}{}",
             page(data.segment, data.page),
@@ -225,9 +238,9 @@ fn told(news: &News) -> String {
     format!(" knowing {:?}{records}", news.goal)
 }
 
-fn pages_of(many: &AskMany) -> String {
-    let pages = many.requests.iter().map(|request| request.page.to_string());
-    format!("{} {}", many.segment, pages.collect::<Vec<_>>().join(","))
+fn pages_of(segment: SegmentId, pages: impl Iterator<Item = PageIndex>) -> String {
+    let pages = pages.map(|page| page.to_string());
+    format!("{segment} {}", pages.collect::<Vec<_>>().join(","))
 }
 
 fn bytes(contents: Contents) -> &'static str {

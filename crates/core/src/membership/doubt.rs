@@ -71,6 +71,7 @@ fn tells_programs(message: &Message) -> bool {
         | Message::Expelled
         | Message::Ask(_)
         | Message::AskMany(_)
+        | Message::SendCopies(_)
         | Message::PassAck(_)
         | Message::PassAckMany(_)
         | Message::Invalidate(_)

@@ -24,6 +24,7 @@ fn datagram(page: &[u8; PAGE]) -> (Vec<u8>, usize) {
         page: PageIndex(4),
         request: RequestId(5),
         version: Version(6),
+        owner: NodeId(1),
         contents: Contents::Bytes,
     });
     let mut bytes = Vec::new();

@@ -245,7 +245,7 @@ samples! {
         Ask: Message::Ask(ask(page()));
         Data: Message::Data(Data {
             segment: page().segment(), page: PageIndex(3), request: RequestId(300), version: Version(5),
-            contents: Contents::Bytes,
+            owner: NodeId(2), contents: Contents::Bytes,
         });
         Pass: Message::Pass(pass(page(), Contents::Same, NodeSet::only(NodeId(3))));
         PassAck: Message::PassAck(PassAck { subject: page(), version: Version(6) });
@@ -322,6 +322,11 @@ samples! {
         Forward: Message::Forward(Forward { put: put(), rounds: 1 });
         Resume: Message::Resume(Resume { term: Term(3 << 16 | 127), known: Term::FIRST, tried: vec![Term(2 << 16 | 126)] });
         Resumed: Message::Resumed(Resumed { incarnation: Incarnation(7), term: Term::FIRST, view: view() });
+        SendCopies: Message::SendCopies(SendCopies {
+            segment: page().segment(),
+            reader: NodeId(4),
+            copies: vec![CopyToSend { page: PageIndex(3), request: RequestId(300), version: Version(5) }],
+        });
     }
 }
 

@@ -33,6 +33,8 @@ impl Message {
             Self::Invalidate(invalidate) => page(invalidate.segment, invalidate.page),
             Self::InvalidateAck(ack) => page(ack.segment, ack.page),
             Self::Served(served) => page(served.segment, served.page),
+            Self::AskMany(many) => Addressee::Segment(many.segment),
+            Self::SendCopies(copies) => Addressee::Segment(copies.segment),
             Self::Diffs(diffs) => Addressee::Segment(diffs.segment),
             Self::Policy(said) | Self::PolicyPage(said) | Self::PolicyUndelivered(said) => {
                 Addressee::Segment(said.segment)
@@ -50,7 +52,6 @@ impl Message {
             | Self::Heartbeat { .. }
             | Self::HeartbeatAck { .. }
             | Self::Expelled
-            | Self::AskMany(_)
             | Self::Put(_)
             | Self::Global(_)
             | Self::SharedPage(_)

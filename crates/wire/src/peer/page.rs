@@ -160,7 +160,31 @@ impl AskMany {
     }
 }
 
-/// A read copy of a page, from its owner straight to the reader (F19, M8).
+/// Requests of `reader` that the sender, who owns the pages, leaves to a node with copies of them. Many
+/// who read the same pages at the same time are so served along a chain.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SendCopies {
+    /// Of which segment.
+    pub segment: SegmentId,
+    /// For which node.
+    pub reader: NodeId,
+    /// At most [`AskMany::LIMIT`].
+    pub copies: Vec<CopyToSend>,
+}
+
+/// One of the pages of a [`SendCopies`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct CopyToSend {
+    /// Which page.
+    pub page: PageIndex,
+    /// Which of the reader's requests.
+    pub request: RequestId,
+    /// The only version that may be sent: the owner counts the reader among the nodes that hold it.
+    pub version: Version,
+}
+
+/// A read copy of a page, from its owner straight to the reader (F19, M8), or from another node with a
+/// copy, as its owner said by [`SendCopies`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Data {
     /// Which segment.
@@ -171,6 +195,8 @@ pub struct Data {
     pub request: RequestId,
     /// The version of the copy.
     pub version: Version,
+    /// The node that owns this version.
+    pub owner: NodeId,
     /// Where the bytes are.
     pub contents: Contents,
 }

@@ -114,7 +114,10 @@ fn seven_copies_are_taken_back_by_one_datagram() {
             let what = format!("{netns:?} {sealed}: {sent} {multicast_batches} {parts} {resent}");
             let all = 7 * ROUNDS;
             // One time that runs out resends to all that have not answered.
-            assert!((all..=all + 7 * resent).contains(&copies), "{what}: {copies}");
+            assert!(
+                (all..=all + 7 * resent).contains(&copies),
+                "{what}: {copies}"
+            );
             // Now and then a heartbeat is sent, or a message to a slow node is resent.
             let by_multicast_batches =
                 multicast_batches * 10 >= ROUNDS * 9 && parts * 10 >= all * 9;

@@ -170,6 +170,7 @@ fn pace() -> Pace {
         twins: u32::MAX,
         large_diff: LARGE_DIFF,
         shown: LARGE_DIFFS_SHOWN,
+        left_to_reader: 2,
     }
 }
 

@@ -117,7 +117,7 @@ impl PageContext<'_, '_> {
     pub(super) fn message(&mut self, from: NodeId, message: Message) {
         match message {
             Message::Ask(ask) => self.asked(&ask),
-            Message::Data(data) => self.data_arrived(from, &data),
+            Message::Data(data) => self.data_arrived(&data),
             Message::Pass(pass) => self.pass_arrived(from, &pass),
             Message::PassAck(ack) => {
                 if self.page.own.passed(self.cx, from, ack.version) {
@@ -147,7 +147,7 @@ impl PageContext<'_, '_> {
         }
     }
 
-    fn asked(&mut self, ask: &Ask) {
+    pub(super) fn asked(&mut self, ask: &Ask) {
         use crate::ownership::Route;
         let waiter = ask.waiter;
         if waiter.node == self.cx.me() {

@@ -13,7 +13,7 @@ use pagemesh_wire::{ClientId, NodeId, NodeSet, RequestId, Ticket};
 
 impl PageContext<'_, '_> {
     /// A read copy arrived.
-    pub(super) fn data_arrived(&mut self, from: NodeId, data: &Data) {
+    pub(super) fn data_arrived(&mut self, data: &Data) {
         let (segment, page) = (self.rules.segment, self.index);
         let want = self.page.own.want().map(|want| want.waiter);
         let Some(waiter) =
@@ -29,6 +29,16 @@ impl PageContext<'_, '_> {
             self.submit(waiter);
             return;
         }
+        if data.owner == self.cx.me() {
+            self.cx.emit(Event::Malformed {});
+            return;
+        }
+        if self.cx.is_gone(data.owner) {
+            // A search may have counted the copies before this one came.
+            self.cx.emit(Event::Stale {});
+            self.submit(waiter);
+            return;
+        }
         let Some(source) = source(data.contents) else {
             self.cx.emit(Event::Malformed {});
             return;
@@ -40,7 +50,7 @@ impl PageContext<'_, '_> {
         }
         self.fill(source);
         self.page.own.version = data.version;
-        self.page.own.hint = from;
+        self.page.own.hint = data.owner;
         self.page.rights = Rights::Read;
         self.cx.emit(Event::CopyArrived { segment, page });
         self.grant();

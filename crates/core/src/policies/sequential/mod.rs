@@ -4,13 +4,14 @@
 //! [`page`] is what a node knows of one page; a [`context::PageContext`] opens it for the length of one
 //! input. [`owner`] serves the queue, [`copies`] handles what arrives, [`window`] decides how long
 //! a page stays, [`library`] keeps the order where the manager is fixed, [`pins`] holds ranges for
-//! explicit write locks, [`left_behind`] tells what is lost when this node is declared dead, [`hold`]
+//! explicit write locks, [`feeds`] has readers of the same pages serve each other, [`left_behind`] tells what is lost when this node is declared dead, [`hold`]
 //! keeps a whole segment from changing, [`ahead`] asks for pages before they are touched,
 //! [`pressure`] empties the frames of a full node, [`predictor`] is the read-modify-write predictor.
 
 mod ahead;
 mod context;
 mod copies;
+mod feeds;
 mod hold;
 mod left_behind;
 mod library;
@@ -36,6 +37,7 @@ use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
 use context::{Deferred, PageContext};
+use feeds::Feeds;
 use hold::Hold;
 use library::Library;
 use page::Page;
@@ -94,6 +96,9 @@ pub(crate) struct Sequential {
     /// segment.
     #[serde(default)]
     met: NodeSet,
+    /// Which node sends bursts of pages owned here to which reader.
+    #[serde(default)]
+    feeds: Feeds,
 }
 
 impl Open for Sequential {
@@ -121,6 +126,7 @@ impl Open for Sequential {
             hand: PageIndex(0),
             look_again: None,
             met: NodeSet::EMPTY,
+            feeds: Feeds::default(),
         }))
     }
 }
@@ -147,6 +153,7 @@ impl Sequential {
             after: Deferred::default(),
         };
         let result = work(&mut context);
+        context.serve_copy_waiters();
         let after = context.after;
         page.own.settle();
         let filled = page.filled;
@@ -237,6 +244,32 @@ impl Sequential {
         }
     }
 
+    /// A message of another node about one page.
+    fn page_message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
+        let Addressee::Subject(Subject::Page { page, .. }) = message.addressee() else {
+            return cx.emit(Event::Stale {});
+        };
+        self.meet(cx, from);
+        // A page that came unasked must not push out another: two full nodes would go on for ever.
+        let asked = cx.shell.memory.is_bounded() && self.wants(page);
+        match message {
+            Message::Ask(ask) if self.goes_to_library(&ask) => {
+                if cx.home(self.rules.segment) == cx.me() {
+                    self.library_ask(cx, page, ask.waiter);
+                } else {
+                    cx.emit(Event::Stale {});
+                }
+            }
+            Message::Served(served) => {
+                self.library_served(cx, from, page, served.request, served.clock);
+            }
+            message => self.at(cx, page, |context| context.message(from, message)),
+        }
+        if asked {
+            self.relieve(cx);
+        }
+    }
+
     fn pages_where(&self, pick: impl Fn(&Page) -> bool) -> Vec<PageIndex> {
         self.pages
             .iter()
@@ -282,27 +315,10 @@ impl Hooks for Sequential {
     }
 
     fn message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
-        let Addressee::Subject(Subject::Page { page, .. }) = message.addressee() else {
-            return cx.emit(Event::Stale {});
-        };
-        self.meet(cx, from);
-        // A page that came unasked must not push out another: two full nodes would go on for ever.
-        let asked = cx.shell.memory.is_bounded() && self.wants(page);
         match message {
-            Message::Ask(ask) if self.goes_to_library(&ask) => {
-                if cx.home(self.rules.segment) == cx.me() {
-                    self.library_ask(cx, page, ask.waiter);
-                } else {
-                    cx.emit(Event::Stale {});
-                }
-            }
-            Message::Served(served) => {
-                self.library_served(cx, from, page, served.request, served.clock);
-            }
-            message => self.at(cx, page, |context| context.message(from, message)),
-        }
-        if asked {
-            self.relieve(cx);
+            Message::AskMany(many) => self.asked_for_many(cx, from, &many),
+            Message::SendCopies(copies) => self.send_copies(cx, &copies),
+            message => self.page_message(cx, from, message),
         }
     }
 

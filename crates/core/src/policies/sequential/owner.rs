@@ -123,6 +123,7 @@ impl PageContext<'_, '_> {
             page,
             request: waiter.request,
             version: self.page.own.version,
+            owner: self.cx.me(),
             contents,
         };
         self.send_contents(waiter.node, Message::Data(data), Source::Frame);
@@ -201,7 +202,7 @@ impl PageContext<'_, '_> {
         }
     }
 
-    fn send_contents(&mut self, to: NodeId, message: Message, source: Source) {
+    pub(super) fn send_contents(&mut self, to: NodeId, message: Message, source: Source) {
         let (segment, page) = (self.rules.segment, self.index);
         let contents = message.carries_page().then_some((segment, page, source));
         if contents.is_some() {

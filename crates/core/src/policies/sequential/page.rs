@@ -1,5 +1,6 @@
 //! The state of one page on a node.
 
+use super::feeds::CopyWaiter;
 use super::predictor::RmwPredictor;
 use crate::backoff::Backoff;
 use crate::effect::Rights;
@@ -65,6 +66,9 @@ pub(super) struct More {
     pub(super) lost: Option<NodeId>,
     /// Set if the page was requested before a thread touched it.
     pub(super) ahead: Option<Ahead>,
+    /// Readers to whom the owner said that this node will send its copy.
+    #[serde(default)]
+    pub(super) copy_waiters: Vec<CopyWaiter>,
 }
 
 /// Invalidations under way.
@@ -99,8 +103,9 @@ impl Extra for More {
             seen_unused,
             lost,
             ahead,
+            copy_waiters,
         } = self;
-        let nobody = faults.is_empty() && watchers.is_empty();
+        let nobody = faults.is_empty() && watchers.is_empty() && copy_waiters.is_empty();
         let pinned = !pins.is_empty() || !pinning.is_empty();
         let nothing = gather.is_none() && deferred.is_none() && lost.is_none() && ahead.is_none();
         nobody && nothing && !(pinned || *confirming || *seen_unused)

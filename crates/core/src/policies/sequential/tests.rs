@@ -104,6 +104,7 @@ impl Bench {
             page: PAGE,
             request,
             version,
+            owner: HOME,
             contents,
         };
         self.message(HOME, Message::Data(data));

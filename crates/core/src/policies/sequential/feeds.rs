@@ -1,0 +1,266 @@
+//! One to many: which node sends copies to which reader while several nodes walk through the same
+//! pages.
+//!
+//! An owner that serves every reader itself sends each page once for each of them, and its link is the
+//! limit of all. So the owner leaves the bursts of a reader to another one that has, or is about to
+//! have, copies of the same pages: readers form a chain, in which each node sends what it received. A
+//! node that reads alone is served by the owner.
+//!
+//! *INV-copyset*: the owner counts the reader among the nodes with a copy before the other node sends
+//! one, and names the only version that may be sent. Once that is invalidated, a copy of it that is
+//! still on its way is refused for its version, and if its owner has died meanwhile, for its owner: the
+//! search for the page may have counted the copies already.
+
+use super::Sequential;
+use super::context::PageContext;
+use crate::effect::{Rights, Source};
+use crate::event::Event;
+use crate::shell::Cx;
+use crate::time::Time;
+use core::time::Duration;
+use pagemesh_wire::peer::{
+    Access, Ask, AskMany, Contents, CopyToSend, Data, Manager, Message, SendCopies, Waiter,
+};
+use pagemesh_wire::{NodeId, NodeSet, PageIndex, RequestId, Version};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A node that asked for a burst this long ago reads no more.
+const READS: Duration = Duration::from_millis(50);
+
+/// A reader that had to ask again is served by the owner for this long.
+const BARRED: Duration = Duration::from_millis(200);
+
+/// At the owner of a segment's pages: who sends bursts to each node that reads now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Feeds {
+    readers: BTreeMap<NodeId, Feed>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Feed {
+    from: NodeId,
+    asked: Time,
+    barred: Time,
+}
+
+impl Feeds {
+    /// Who sends its next burst to `reader`: the owner, or a node among `holders`, which have copies of
+    /// all of its pages.
+    fn choose(&mut self, now: Time, owner: NodeId, reader: NodeId, holders: NodeSet) -> NodeId {
+        self.readers
+            .retain(|_, feed| now < feed.asked + READS || now < feed.barred);
+        let barred = self
+            .readers
+            .get(&reader)
+            .map_or(Time::ZERO, |feed| feed.barred);
+        let from = match self.readers.get(&reader) {
+            _ if now < barred => owner,
+            Some(feed) if feed.from != owner && self.may_feed(now, feed.from, holders) => feed.from,
+            _ => self.least_busy(now, owner, reader, holders),
+        };
+        let feed = Feed {
+            from,
+            asked: now,
+            barred,
+        };
+        self.readers.insert(reader, feed);
+        from
+    }
+
+    fn may_feed(&self, now: Time, node: NodeId, holders: NodeSet) -> bool {
+        let reads = self.readers.get(&node);
+        holders.contains(node) && reads.is_some_and(|feed| now < feed.asked + READS)
+    }
+
+    /// The owner, if it feeds no other node; else the node that feeds the fewest, the owner last.
+    fn least_busy(&self, now: Time, owner: NodeId, reader: NodeId, holders: NodeSet) -> NodeId {
+        let fed = |node| {
+            let others = self.readers.iter().filter(|(other, _)| **other != reader);
+            others.filter(|(_, feed)| feed.from == node).count()
+        };
+        let readers = self.readers.keys().copied();
+        let others = readers.filter(|&node| node != reader && self.may_feed(now, node, holders));
+        let least = others.min_by_key(|&node| fed(node));
+        match least {
+            Some(node) if fed(owner) > 0 && fed(node) <= fed(owner) => node,
+            _ => owner,
+        }
+    }
+
+    /// A reader asks again for pages that it was to have: for a while it is served by the owner.
+    fn failed(&mut self, now: Time, owner: NodeId, reader: NodeId) {
+        let barred = now + BARRED;
+        let feed = Feed {
+            from: owner,
+            asked: now,
+            barred,
+        };
+        self.readers.insert(reader, feed);
+    }
+}
+
+/// A reader to whom this node is to send its copy when that has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct CopyWaiter {
+    reader: NodeId,
+    request: RequestId,
+    version: Version,
+}
+
+impl Sequential {
+    /// Many requests in one message: each is handled like one that came alone, unless another reader
+    /// is to send the pages.
+    pub(super) fn asked_for_many(&mut self, cx: &mut Cx<'_>, from: NodeId, many: &AskMany) {
+        if many.requests.len() > AskMany::LIMIT {
+            return cx.emit(Event::Malformed {});
+        }
+        let feeder = self.feeder(cx, from, many);
+        if feeder != cx.me() {
+            return self.leave_to(cx, feeder, from, many);
+        }
+        for ask in many.each(from) {
+            self.page_message(cx, from, Message::Ask(ask));
+        }
+    }
+
+    fn feeder(&mut self, cx: &Cx<'_>, reader: NodeId, many: &AskMany) -> NodeId {
+        let owner = cx.me();
+        let least = usize::from(cx.pace().left_to_reader);
+        let burst = many.access == Access::Read && many.requests.len() >= least;
+        if !burst || self.rules.manager != Manager::Dynamic {
+            return owner;
+        }
+        let mut holders = cx.shell.alive;
+        for request in &many.requests {
+            match self.shared_with(owner, request.page) {
+                Some(copies) if copies.contains(reader) => {
+                    self.feeds.failed(cx.now, owner, reader);
+                    return owner;
+                }
+                copies => holders = holders.intersection(copies.unwrap_or(NodeSet::EMPTY)),
+            }
+        }
+        self.feeds.choose(cx.now, owner, reader, holders)
+    }
+
+    /// The nodes that may have a copy of a page that this node owns, if nothing is under way about it.
+    fn shared_with(&self, owner: NodeId, page: PageIndex) -> Option<NodeSet> {
+        let page = self.pages.get(page)?;
+        let owned = page.own.hint == owner && page.own.busy().is_none();
+        let shared = owned && page.rights < Rights::Write && page.filled && !page.pristine;
+        shared.then_some(page.copies)
+    }
+
+    fn leave_to(&mut self, cx: &mut Cx<'_>, feeder: NodeId, reader: NodeId, many: &AskMany) {
+        let segment = self.rules.segment;
+        let mut copies = Vec::with_capacity(many.requests.len());
+        for request in &many.requests {
+            let page = request.page;
+            let version = self.at(cx, page, |context| context.leave_to_reader(reader));
+            copies.push(CopyToSend {
+                page,
+                request: request.request,
+                version,
+            });
+        }
+        let message = SendCopies {
+            segment,
+            reader,
+            copies,
+        };
+        cx.send(feeder, Message::SendCopies(message));
+    }
+
+    /// The owner of some pages leaves a reader's requests to this node.
+    pub(super) fn send_copies(&mut self, cx: &mut Cx<'_>, message: &SendCopies) {
+        let reader = message.reader;
+        if message.copies.len() > AskMany::LIMIT {
+            return cx.emit(Event::Malformed {});
+        }
+        if !cx.is_alive(reader) || reader == cx.me() || self.rules.manager != Manager::Dynamic {
+            return cx.emit(Event::Stale {});
+        }
+        for copy in &message.copies {
+            let waiter = CopyWaiter {
+                reader,
+                request: copy.request,
+                version: copy.version,
+            };
+            self.at(cx, copy.page, |context| context.send_copy(waiter));
+        }
+    }
+}
+
+impl PageContext<'_, '_> {
+    /// Another node is to send `reader` a copy of this version.
+    fn leave_to_reader(&mut self, reader: NodeId) -> Version {
+        let (segment, page) = (self.rules.segment, self.index);
+        self.page.copies.insert(reader);
+        self.cx.emit(Event::CopyLeftToReader { segment, page });
+        self.page.own.version
+    }
+
+    fn send_copy(&mut self, waiter: CopyWaiter) {
+        let comes = self.page.own.want().is_some() && self.page.own.version <= waiter.version;
+        if self.has_copy(waiter.version) {
+            self.send_copy_on(waiter);
+        } else if comes && !self.is_owner() {
+            let waiters = &mut self.more().copy_waiters;
+            waiters.retain(|other| other.reader != waiter.reader);
+            waiters.push(waiter);
+        } else {
+            self.leave_to_owner(waiter);
+        }
+    }
+
+    fn has_copy(&self, version: Version) -> bool {
+        let has = self.page.rights > Rights::None && self.page.filled;
+        has && !self.is_owner() && self.page.own.version == version
+    }
+
+    fn send_copy_on(&mut self, waiter: CopyWaiter) {
+        let (segment, page) = (self.rules.segment, self.index);
+        let data = Data {
+            segment,
+            page,
+            request: waiter.request,
+            version: waiter.version,
+            owner: self.page.own.hint,
+            contents: Contents::Bytes,
+        };
+        self.send_contents(waiter.reader, Message::Data(data), Source::Frame);
+        self.cx.emit(Event::CopySentOn { segment, page });
+    }
+
+    /// This node has not that version: the request goes where others go.
+    fn leave_to_owner(&mut self, waiter: CopyWaiter) {
+        self.asked(&Ask {
+            subject: self.subject(),
+            waiter: Waiter {
+                node: waiter.reader,
+                request: waiter.request,
+                access: Access::Read,
+                have: None,
+            },
+            since: Version(0),
+            hops: 1,
+            by_library: false,
+        });
+    }
+
+    /// This node's own request is over: serves the readers that waited for its copy.
+    pub(super) fn serve_copy_waiters(&mut self) {
+        let Some(busy) = self.page.own.busy_if_any() else {
+            return;
+        };
+        if busy.want.is_some() || busy.more.copy_waiters.is_empty() {
+            return;
+        }
+        for waiter in core::mem::take(&mut busy.more.copy_waiters) {
+            if self.cx.is_alive(waiter.reader) {
+                self.send_copy(waiter);
+            }
+        }
+    }
+}
