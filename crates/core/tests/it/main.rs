@@ -4,6 +4,7 @@ mod ahead;
 mod bounds;
 mod common;
 mod keys;
+mod numbers;
 mod patience;
 mod rejoin;
 mod resuming;

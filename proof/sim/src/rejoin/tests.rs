@@ -5,6 +5,7 @@ fn run(seed: u64, profile: Profile, planted: Option<RejoinMistake>) -> Result<Re
         seed,
         profile,
         planted,
+        churn: None,
     })
 }
 
@@ -55,6 +56,46 @@ fn holds(seeds: std::ops::Range<u64>) {
     ];
     assert!(often.iter().all(|times| *times > 0), "{all:?}");
     println!("{all:?}");
+}
+
+#[test]
+fn numbers_are_used_again_and_again() {
+    for (seed, profile) in [
+        (1, Profile::Calm),
+        (2, Profile::Mild),
+        (3, Profile::Harsh),
+        (4, Profile::Mild),
+    ] {
+        let seen = rejoin(RejoinRun {
+            seed,
+            profile,
+            planted: None,
+            churn: Some(500),
+        });
+        let seen = match seen {
+            Ok(seen) => seen,
+            Err(why) => panic!("seed {seed}, {profile:?}:\n{}", last_lines(&why)),
+        };
+        println!("{seed}: {seen:?}");
+        assert!(seen.joined >= 500 && seen.freed > 3, "{seen:?}");
+        assert!(seen.left > 300 && seen.vanished > 2, "{seen:?}");
+        assert!(seen.most_members < 127 && seen.locked > 100, "{seen:?}");
+    }
+}
+
+#[test]
+fn a_number_that_is_given_too_early_is_found() {
+    let found = (0..20).find_map(|seed| {
+        let run = RejoinRun {
+            seed,
+            profile: Profile::Calm,
+            planted: Some(RejoinMistake::NamesUntold),
+            churn: Some(400),
+        };
+        rejoin(run).err()
+    });
+    let why = found.expect("members that name nobody");
+    assert!(why.lines().last().unwrap().contains("INV-"), "{why}");
 }
 
 #[test]

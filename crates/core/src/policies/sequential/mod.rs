@@ -337,6 +337,14 @@ impl Hooks for Sequential {
         }
     }
 
+    fn forget_names(&mut self, over: NodeSet) {
+        let home = self.rules.segment.home();
+        for page in self.pages.pages_mut() {
+            page.forget_names(home, over);
+        }
+        self.met = self.met.without(over);
+    }
+
     fn leave_behind(&mut self, cx: &mut Cx<'_>) -> Result<Vec<Waiting>, String> {
         match self.only_here(cx) {
             None => Ok(self.drop_all(cx)),
