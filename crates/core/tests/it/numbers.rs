@@ -1,11 +1,12 @@
 //! Numbers of lives that are over are given again, once nobody names them (decision 34).
 
 use crate::common::Cluster;
-use crate::standby::{N1, N2, N3, SILENCE, about, answer, coordinator, create, remove, stat};
+use crate::standby::{N1, N2, N3, SILENCE, answer, coordinator, create, remove, stat};
 use core::time::Duration;
 use pagemesh_core::{Effect, Input, Reply, Request};
-use pagemesh_wire::peer::{Access, Call, Health, Manager, Message, Window};
-use pagemesh_wire::{NodeId, PublicKey, SyncKey};
+use pagemesh_wire::header::Header;
+use pagemesh_wire::peer::{Access, Call, Health, Invalidate, Manager, Message, Window};
+use pagemesh_wire::{ClusterId, NodeId, PageIndex, SyncKey, Version};
 
 const N4: NodeId = NodeId(4);
 /// Between two lives; some twenty of them come between two checks.
@@ -21,6 +22,13 @@ fn come_back(cluster: &mut Cluster, host: NodeId) -> NodeId {
     cluster.pass(PAUSE);
     let id = cluster.node(host).id();
     id.unwrap_or_else(|| panic!("not admitted: {:?}", cluster.node(host).out()))
+}
+
+/// A person says that the loss of a dead node has been dealt with.
+fn forget_member(cluster: &mut Cluster, node: NodeId) {
+    let (to, call) = (Some(N1), Call::ForgetMember { node });
+    let forgotten = answer(cluster, N2, Request::Call { to, call });
+    assert_eq!(forgotten, Reply::Done);
 }
 
 /// Lives of a host come and go until one has this number.
@@ -71,8 +79,7 @@ fn the_number_of_a_dead_host_is_held_back_until_a_person_says_so() {
     for _ in 0..MANY {
         assert_ne!(come_back(&mut cluster, N4), N3);
     }
-    let forget = about(Call::ForgetMember { node: N3 });
-    assert_eq!(answer(&mut cluster, N2, forget), Reply::Done);
+    forget_member(&mut cluster, N3);
     come_back_as(&mut cluster, N4, N3);
 }
 
@@ -159,7 +166,7 @@ fn datagrams_of_a_former_life_change_nothing() {
     cluster.lost.clear();
     let about_n3 = |cluster: &mut Cluster| cluster.deliver(|to, _| to != N3);
     for (page, access) in [(1, Access::Write), (2, Access::Read)] {
-        let page = pagemesh_wire::PageIndex(page);
+        let page = PageIndex(page);
         let mapping = crate::common::MAPPING;
         cluster.input(
             N3,
@@ -184,8 +191,9 @@ fn datagrams_of_a_former_life_change_nothing() {
         .map(|(.., bytes)| Message::decode(bytes).unwrap().1);
     let granted = decoded.filter(grants).count();
     assert!(granted >= 3, "page, copy and lock: {granted}");
-    cluster.pass(Duration::from_secs(2));
-    cluster.client_gone(N3);
+    cluster.kill(N3);
+    cluster.start_again(N3, Some(N1));
+    cluster.pass(SILENCE);
     come_back_as(&mut cluster, N3, N3);
     for datagram in &late {
         let before = cluster.node(N3).clone();
@@ -199,8 +207,7 @@ fn a_life_that_was_forgotten_while_it_stood_still_is_told() {
     let mut cluster = Cluster::new(4);
     cluster.stop(N3);
     cluster.pass(SILENCE);
-    let forget = about(Call::ForgetMember { node: N3 });
-    assert_eq!(answer(&mut cluster, N2, forget), Reply::Done);
+    forget_member(&mut cluster, N3);
     come_back_as(&mut cluster, N4, N3);
     let view = cluster.node(N1).view().clone();
     assert_eq!(view.member(N3).unwrap().health, Health::Alive);
@@ -213,45 +220,41 @@ fn a_life_that_was_forgotten_while_it_stood_still_is_told() {
 #[test]
 fn a_name_comes_back_from_no_datagram_sent_before_its_sender_was_asked() {
     let mut cluster = Cluster::new(3);
-    cluster.segment(Manager::Dynamic, Window::Nanos(0));
-    cluster.touch(N3, 5, Access::Write);
-    cluster.lost.clear();
-    // The first node asks for the page: the third one's answer, which names it, is late.
-    let page = pagemesh_wire::PageIndex(5);
-    let mapping = crate::common::MAPPING;
-    let access = Access::Read;
-    cluster.input(
-        N2,
-        Input::Fault {
-            mapping,
-            page,
-            access,
-        },
-    );
-    cluster.deliver(|_, message| !matches!(message, Message::Ask(_)));
-    let ask = core::mem::take(&mut cluster.lost);
-    assert!(!ask.is_empty());
-    cluster.pass(Duration::from_secs(1));
+    let segment = cluster.segment(Manager::Dynamic, Window::Nanos(0)).id;
+    cluster.touch(N1, 5, Access::Read);
     cluster.client_gone(N3);
     come_back_as(&mut cluster, N3, N3);
+    let view = cluster.node(N2).view().clone();
+    let sender = view.member(N2).expect("a member");
+    let (source, key) = (sender.address, sender.key);
+    let datagram = |generation| {
+        let header = Header {
+            cluster: ClusterId(77),
+            from: N2,
+            to: N1,
+            incarnation: sender.incarnation,
+            body: 0,
+            term: view.term,
+            generation,
+        };
+        let mut bytes = Vec::new();
+        let invalidate = Message::Invalidate(Invalidate {
+            segment,
+            page: PageIndex(5),
+            version: Version(90),
+            writer: N3,
+        });
+        invalidate.encode(header, &mut bytes);
+        bytes
+    };
     let before = cluster.node(N1).clone();
-    for (_, from, bytes) in &ask {
-        // It was for the owner, and comes to the home; its waiter is a living node.
-        let mut bytes = bytes.clone();
-        bytes[6..8].copy_from_slice(&N1.0.to_le_bytes());
-        let key = PublicKey::NONE;
-        let source = *from;
-        let bytes = &bytes;
+    let generation = view.generation as u16;
+    for (generation, counts) in [(generation - 1, false), (generation, true)] {
+        let bytes = &datagram(generation);
         cluster.input(N1, Input::Datagram { source, key, bytes });
+        let changed = *cluster.node(N1) != before;
+        assert_eq!(changed, counts, "of generation {generation}");
     }
-    let _ = before;
-    assert!(
-        cluster
-            .node(N1)
-            .names_of_the_gone()
-            .iter()
-            .all(|(node, _)| *node != N3)
-    );
 }
 
 #[test]
