@@ -10,7 +10,7 @@ use crate::plan::{pace, weather};
 use crate::small::{self, Check, Log, Queue, address, host_at};
 use pagemesh_core::{Config, Event, Input, Node, Pace, Time};
 use pagemesh_wire::header::Header;
-use pagemesh_wire::peer::{Message, Reply};
+use pagemesh_wire::peer::Message;
 use pagemesh_wire::{ClusterId, NodeId, PublicKey};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -293,10 +293,7 @@ impl Cluster {
         behind: &[u8],
     ) {
         let mut bytes = Vec::new();
-        match self.untold(message) {
-            Some(other) => other.encode(header, &mut bytes),
-            None => message.encode(header, &mut bytes),
-        }
+        message.encode(header, &mut bytes);
         bytes.extend_from_slice(behind);
         self.seen.datagrams += 1;
         let now = self.time();
@@ -309,24 +306,6 @@ impl Cluster {
             };
             self.schedule(at, arrival);
         }
-    }
-
-    /// The message that goes in the place of this one, if a mistake says so.
-    fn untold(&self, message: &Message) -> Option<Message> {
-        let Message::Reply { call, body } = message else {
-            return None;
-        };
-        let Reply::Names { generation, .. } = body else {
-            return None;
-        };
-        self.plants(RejoinMistake::NamesUntold)
-            .then_some(Message::Reply {
-                call: *call,
-                body: Reply::Names {
-                    generation: *generation,
-                    names: [0; 16],
-                },
-            })
     }
 
     /// A node tells what happened to it.

@@ -38,8 +38,6 @@ pub enum RejoinMistake {
     EvictForgotten,
     /// A lock counts as given back though a program holds it.
     HeldLockReturned,
-    /// Members name nobody when the coordinator asks, with churn.
-    NamesUntold,
 }
 
 /// The events of a run that passed all checks.
