@@ -26,7 +26,7 @@ help:
 	@echo 'make demo     bring up four nodes on this machine and have them compute on its packages'
 	@echo 'make test     format, lint and every test'
 	@echo 'make test-beside  make test ten times (RUNS=N) beside a program that takes a third of all processors'
-	@echo 'make test-many  64 nodes with real memory, which make test leaves out'
+	@echo 'make test-many  64 nodes with real memory, and 500 lives of daemons, which make test leaves out'
 	@echo 'make build    everything, optimized; the programs of lab/apps/ in lab/apps/build'
 	@echo 'make wheel    the Python package, optimized, into $(TARGET)/wheels, and tried'
 	@echo 'make lint     format and lint only'
@@ -57,7 +57,7 @@ test-beside:
 	@CARGO="$(CARGO)" TARGET="$(TARGET)" scripts/test-beside $(RUNS)
 
 test-many:
-	$(CARGO) test --locked --package pagemesh-tests --test cluster -- --ignored many_nodes
+	$(CARGO) test --locked --package pagemesh-tests --test cluster -- --ignored many_nodes numbers
 
 # The environment of the Python package's tests. Most of it is waiting for the network.
 python-env:

@@ -237,6 +237,27 @@ impl Directory {
         Ok(unused)
     }
 
+    /// Forgets the calls of lives that are over: none of them comes any more.
+    pub(crate) fn forget_names(&mut self, over: NodeSet) {
+        for entry in self.segments.values_mut() {
+            entry.changed.retain(|node, _| !over.contains(*node));
+        }
+    }
+
+    /// In a copy that is older than the members say: this life is over, and everybody has forgotten
+    /// it. So the segments of which it was the home are gone, too.
+    pub(crate) fn life_forgotten(&mut self, node: NodeId) {
+        let home = |id: &SegmentId| id.home() == node;
+        let gone: Vec<_> = self.segments.keys().copied().filter(home).collect();
+        for id in gone {
+            self.drop_segment(id);
+        }
+        for entry in self.segments.values_mut() {
+            entry.changed.remove(&node);
+            entry.info.attached.remove(node);
+        }
+    }
+
     /// A node is gone, with its attachments. Returns segments nobody uses now.
     pub(crate) fn member_gone(&mut self, node: NodeId) -> Vec<SegmentId> {
         for (id, entry) in &mut self.segments {

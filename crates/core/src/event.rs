@@ -187,6 +187,10 @@ events! {
     PageSentOn {} => "pages_sent_on",
     /// This node went on as the coordinator, from its disk.
     Resumed {} => "resumptions",
+    /// This node has told which lives that are over it names.
+    NamesTold {} => "names_told",
+    /// This node, the coordinator, may give numbers of lives that are over again.
+    NumbersFreed { count: u32 } => "number_checks_fruitful",
 }
 
 #[cfg(test)]

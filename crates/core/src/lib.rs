@@ -24,6 +24,7 @@ mod leaving;
 pub mod limits;
 mod link;
 mod membership;
+mod names;
 mod node;
 mod on_reply;
 mod ownership;

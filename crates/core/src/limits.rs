@@ -3,6 +3,17 @@
 use core::time::Duration;
 use pagemesh_wire::ByteLen;
 
+/// The coordinator checks which numbers nobody names any more when at most so many are free: enough
+/// for all hosts that join before the answers are there, and rare enough that the checks, which
+/// look at everything that the members know, cost nothing.
+pub const NUMBERS_LOW: usize = 48;
+
+/// The shortest time between two of these checks, and the wait after one that freed a number.
+pub const CHECK_AGAIN: Duration = Duration::from_secs(1);
+
+/// The longest: each check that frees nothing doubles the wait.
+pub const CHECK_AGAIN_AT_LAST: Duration = Duration::from_secs(60);
+
 /// First wait before a request is sent again. It is longer than a scheduler's time slice on a busy
 /// host, and short enough that a lost datagram delays a program only a little.
 pub const RESEND_FIRST: Duration = Duration::from_millis(10);

@@ -84,6 +84,9 @@ impl Services {
                 }
             }
             message if self.is_member(cx, from, &header, &message) => {
+                if self.membership.is_outdated(cx, &header, &message) {
+                    return cx.emit(Event::Stale {});
+                }
                 if !comes_too_early(cx, &header, &message) {
                     self.message(cx, header.from, message);
                 }
@@ -137,8 +140,11 @@ impl Services {
             self.superseded(cx, header.term);
             return false;
         }
-        // A host that an earlier coordinator admitted without anybody else hearing of it.
-        let unheard = health.is_none() && header.term < cx.shell.view.term;
+        // A host that an earlier coordinator admitted without anybody else hearing of it; or a life
+        // that was over long ago, of which the coordinator has given the number to another one.
+        let before = header.term < cx.shell.view.term;
+        let knows_all = self.coordinator.is_some() && header.term == cx.shell.view.term;
+        let unheard = health.is_none() && header.from.is_valid() && (before || knows_all);
         let alive = health == Some(Health::Alive);
         if !alive && (health.is_some() || unheard) {
             if health.is_some() && header.term > self.membership.fence(cx) {

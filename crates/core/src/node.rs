@@ -84,6 +84,14 @@ impl Node {
         &self.shell.view
     }
 
+    /// Where this node names lives that are over, as paths of fields: their numbers are not given
+    /// again before it does so no more.
+    #[must_use]
+    pub fn names_of_the_gone(&self) -> Vec<(NodeId, String)> {
+        let over = self.shell.view.over();
+        self.services.places_of(&self.shell.memory, over)
+    }
+
     /// The public key of a member's datagrams.
     #[must_use]
     pub fn key_of(&self, node: NodeId) -> Option<PublicKey> {

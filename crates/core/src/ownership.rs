@@ -369,6 +369,18 @@ impl<X: Extra> Ownership<X> {
         }
     }
 
+    /// Lives are over, and their numbers are to be forgotten: where one of them is the last owner that
+    /// this node knows, it remembers that the last owner is gone, and not which node that was. The
+    /// home is named by the subject itself, and stays.
+    pub(crate) fn forget_names(&mut self, home: NodeId, over: NodeSet) {
+        if over.contains(self.hint) && self.hint != home {
+            self.hint = NodeId::NONE;
+        }
+        if let Some(search) = self.busy_if_any().and_then(|busy| busy.search.as_mut()) {
+            search.forget_names(over);
+        }
+    }
+
     /// Takes over a leaving home's knowledge of the owner, if it is newer.
     pub(crate) fn learn(&mut self, cx: &Cx<'_>, node: NodeId, version: Version) {
         if version > self.version && self.hint != cx.me() && node != cx.me() {

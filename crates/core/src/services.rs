@@ -29,6 +29,7 @@ mod clients;
 mod control;
 mod global;
 mod members;
+mod numbers;
 mod promotion;
 mod rejoin;
 mod resumption;
@@ -149,6 +150,7 @@ impl Services {
         self.global.shared.follow_members(cx);
         self.go_on(cx);
         self.go_on_leaving(cx);
+        self.conclude_check(cx);
         self.stream_decisions(cx);
         self.keep(cx);
     }

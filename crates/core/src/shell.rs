@@ -16,7 +16,7 @@ use crate::timers::{Timer, Timers};
 use core::net::SocketAddr;
 use core::time::Duration;
 use pagemesh_wire::header::Header;
-use pagemesh_wire::peer::{Health, MemberView, Message, Refusal};
+use pagemesh_wire::peer::{Health, Member, MemberView, Message, Refusal};
 use pagemesh_wire::{
     ClusterId, MappingId, NodeId, NodeSet, PageIndex, RequestId, SegmentId, Ticket,
 };
@@ -115,13 +115,13 @@ impl Cx<'_> {
         self.shell.alive.contains(node)
     }
 
-    /// Whether the node was a member and is none any more. A node that is neither alive nor gone is
-    /// one that this node has not heard of yet.
+    /// Whether the node was a member and is none any more, or is a life whose number this node was
+    /// told to forget ([`NodeId::NONE`]). A node that is neither alive nor gone is one that this
+    /// node has not heard of yet.
     pub(crate) fn is_gone(&self, node: NodeId) -> bool {
         let members = &self.shell.view.members;
-        members
-            .iter()
-            .any(|member| member.id == node && member.health != Health::Alive)
+        let ended = |member: &Member| member.id == node && member.health != Health::Alive;
+        node == NodeId::NONE || members.iter().any(ended)
     }
 
     /// The acting home of a segment: its home, or the coordinator if the home is gone.
@@ -151,15 +151,17 @@ impl Cx<'_> {
         node == home || self.shell.former_coordinator == Some(node) && self.is_gone(home)
     }
 
-    /// Whether any member was declared dead or revoked.
+    /// Whether any member was ever declared dead or revoked.
     pub(crate) fn somebody_died(&self) -> bool {
         let members = &self.shell.view.members;
-        members.iter().any(|member| {
-            matches!(
-                member.health,
-                Health::Dead | Health::Revoked | Health::Forgotten
-            )
-        })
+        let forgotten = self.shell.view.deaths > 0;
+        forgotten
+            || members.iter().any(|member| {
+                matches!(
+                    member.health,
+                    Health::Dead | Health::Revoked | Health::Forgotten
+                )
+            })
     }
 
     /// Whether the node left gracefully.
@@ -357,6 +359,7 @@ impl Cx<'_> {
             incarnation: self.shell.config.incarnation,
             body: 0,
             term: self.shell.view.term,
+            generation: self.shell.view.generation as u16,
         }
     }
 }
@@ -390,6 +393,8 @@ impl Shell {
             members: members.collect(),
             term: pagemesh_wire::Term::FIRST,
             standby: NodeId::NONE,
+            generation: 0,
+            deaths: 0,
         });
         shell
     }

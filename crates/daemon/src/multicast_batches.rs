@@ -328,6 +328,8 @@ mod tests {
             members: (1..=nodes).map(member).collect(),
             term: pagemesh_wire::Term::FIRST,
             standby: NodeId::NONE,
+            generation: 0,
+            deaths: 0,
         }
     }
 

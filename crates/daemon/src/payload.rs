@@ -127,6 +127,7 @@ mod tests {
             incarnation: Incarnation(3),
             body: 0,
             term: pagemesh_wire::Term::NONE,
+            generation: 0,
         }
     }
 

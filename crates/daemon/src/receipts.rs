@@ -79,6 +79,7 @@ mod tests {
             incarnation: Incarnation(1),
             body: 0,
             term: pagemesh_wire::Term::NONE,
+            generation: 0,
         };
         let to = ([127, 0, 0, 1], port).into();
         receipts.push(to, header, Box::new(message));

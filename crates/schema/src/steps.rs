@@ -13,6 +13,7 @@ pub(super) const STEPS: &[Step] = &[
     add_holds,
     add_rejoin_and_kept_pages,
     add_disk,
+    add_name_checks,
 ];
 
 /// Version 2 has global memory: no pages are lent, no epoch has begun, no budget is known.
@@ -256,6 +257,28 @@ fn add_disk(node: &mut Value) -> Result<(), String> {
         &["directory", "heard"],
         &[("standby_knows", 0.into())],
     );
+    Ok(())
+}
+
+/// Version 8 uses numbers again: nobody has been asked yet which lives it names.
+fn add_name_checks(node: &mut Value) -> Result<(), String> {
+    let nobody = Value::Array(vec![0.into(), 0.into()]);
+    insert_wherever(
+        node,
+        &["standing", "coordinator_heard"],
+        &[
+            ("born", 0.into()),
+            ("told_names", 0.into()),
+            ("forgotten", nobody),
+        ],
+    );
+    let checks = map([
+        ("under_way", Value::Nil),
+        ("ended", Value::Nil),
+        ("wait", map([("secs", 1.into()), ("nanos", 0.into())])),
+        ("fruitless", false.into()),
+    ]);
+    insert_wherever(node, &["directory", "heard"], &[("checks", checks)]);
     Ok(())
 }
 

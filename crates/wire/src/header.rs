@@ -59,6 +59,9 @@ pub struct Header {
     /// The newest term that the sender knows. It fences: a datagram of a coordinator of an older
     /// term counts for nothing any more, and a newer term tells a coordinator that it is none.
     pub term: Term,
+    /// The lower bits of the newest generation that the sender knows: see
+    /// [`MemberView::generation`](crate::peer::MemberView::generation).
+    pub generation: u16,
 }
 
 /// Why a datagram is no datagram of ours.
@@ -102,6 +105,7 @@ impl Header {
         bytes[16..24].copy_from_slice(&self.incarnation.0.to_le_bytes());
         bytes[24..26].copy_from_slice(&self.body.to_le_bytes());
         bytes[26..30].copy_from_slice(&self.term.0.to_le_bytes());
+        bytes[30..32].copy_from_slice(&self.generation.to_le_bytes());
         bytes
     }
 
@@ -133,8 +137,9 @@ impl Header {
             incarnation: Incarnation(long(16)),
             body: word(24),
             term: Term(u32::from(word(28)) << 16 | u32::from(word(26))),
+            generation: word(30),
         };
-        let reserved_zero = head[FORM] == 0 && head[30..].iter().all(|byte| *byte == 0);
+        let reserved_zero = head[FORM] == 0;
         let coordinator = header.term.coordinator();
         let out_of_range = [header.from, header.to, coordinator]
             .iter()
@@ -162,6 +167,7 @@ mod tests {
             incarnation: Incarnation(9),
             body: 2,
             term: Term(2 << 16 | 5),
+            generation: 0x0107,
         }
     }
 
@@ -175,7 +181,7 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        let golden = "504d040003000400887766554433221109000000000000000200050002000000";
+        let golden = "504d040003000400887766554433221109000000000000000200050002000701";
         let hex: String = sample()
             .encode()
             .iter()
@@ -217,6 +223,5 @@ mod tests {
         assert_eq!(Header::split(&with(3, 1)), Err(HeaderError::Malformed));
         assert_eq!(Header::split(&with(5, 0xff)), Err(HeaderError::Malformed));
         assert_eq!(Header::split(&with(27, 1)), Err(HeaderError::Malformed));
-        assert_eq!(Header::split(&with(31, 1)), Err(HeaderError::Malformed));
     }
 }

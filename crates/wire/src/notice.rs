@@ -72,6 +72,7 @@ mod tests {
             incarnation: Incarnation(0x1122_3344_5566_7788),
             body: 0,
             term: crate::Term::NONE,
+            generation: 0,
         };
         let mut bytes = header.encode();
         bytes[2] = 9;

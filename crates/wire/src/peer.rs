@@ -287,6 +287,15 @@ pub enum Reply {
     Members(MemberView),
     /// The answer to [`Call::Memory`].
     Memory(MemoryReport),
+    /// The answer to [`Call::Members`] with a new generation: the lives that are over and that the
+    /// member still names.
+    Names {
+        /// The generation.
+        generation: u64,
+        /// Their numbers, as [`NodeSet::to_bytes`](crate::NodeSet::to_bytes) says. This is no set of
+        /// nodes, because an answer that is remembered names nobody.
+        names: [u8; 16],
+    },
 }
 
 /// All messages between daemons.

@@ -126,6 +126,11 @@ impl Network {
         self.cuts.push((from, to, until));
     }
 
+    /// Forgets cuts that have ended.
+    pub(crate) fn forget_cuts(&mut self, now: Time) {
+        self.cuts.retain(|(.., until)| *until > now);
+    }
+
     /// Ends all impairments of the network.
     pub(crate) fn heal(&mut self) {
         self.cuts.clear();

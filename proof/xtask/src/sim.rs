@@ -52,6 +52,13 @@ pub(crate) struct Arguments {
     /// Run programs with private segments larger than their memory instead.
     #[arg(long, conflicts_with_all = ["canary", "replace", "labelled", "views"])]
     private: bool,
+    /// Run clusters whose nodes leave, vanish and join again and again instead, so that numbers are
+    /// used for many lives.
+    #[arg(long, conflicts_with_all = ["canary", "replace", "takeover", "resume", "log", "labelled", "views", "private"])]
+    churn: bool,
+    /// With --churn: how many lives join in each run.
+    #[arg(long, default_value_t = 500, requires = "churn")]
+    joins: u64,
     /// Run all seeds even if one fails, and count what broke.
     #[arg(long)]
     keep_going: bool,
@@ -62,6 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         (arguments.labelled, Small::Labelled),
         (arguments.views, Small::Views),
         (arguments.private, Small::Private),
+        (arguments.churn, Small::Churn(arguments.joins)),
     ];
     if let Some((_, small)) = small.into_iter().find(|(chosen, _)| *chosen) {
         return small::run(arguments, small);

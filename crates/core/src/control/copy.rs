@@ -3,7 +3,7 @@
 use crate::directory::Directory;
 use crate::limits::GONE_KEPT;
 use pagemesh_wire::peer::{Decision, Decisions, Reply};
-use pagemesh_wire::{CallId, NodeId, SegmentId};
+use pagemesh_wire::{CallId, NodeId, NodeSet, SegmentId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -98,6 +98,19 @@ impl DecisionCopy {
                 answered.replies = answered.replies.split_off(&answered.floor);
             }
         }
+    }
+
+    /// Forgets the calls of lives that are over.
+    pub(crate) fn forget_names(&mut self, over: NodeSet) {
+        self.answered.retain(|node, _| !over.contains(*node));
+        self.directory.forget_names(over);
+    }
+
+    /// Another life has the number of a node, or none has: everybody has forgotten the node.
+    pub(crate) fn life_forgotten(&mut self, node: NodeId) {
+        self.answered.remove(&node);
+        self.gone.retain(|id| id.home() != node);
+        self.directory.life_forgotten(node);
     }
 
     /// A member is gone, and repeats no call.

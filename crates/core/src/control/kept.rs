@@ -70,6 +70,10 @@ impl Kept {
                 };
             }
             KeptEntry::View(view) => {
+                for node in self.forgotten_in(&view).iter() {
+                    self.mine.remove(node);
+                    self.copy.life_forgotten(node);
+                }
                 for member in &view.members {
                     if member.health != Health::Alive {
                         self.mine.remove(member.id);
@@ -128,7 +132,19 @@ impl Kept {
 
     /// Whether the standby wrote this that the view names.
     pub(crate) fn is_standby_of(&self, view: &MemberView) -> bool {
-        self.mine.contains(view.standby)
+        let other = self.forgotten_in(view).contains(view.standby);
+        self.mine.contains(view.standby) && !other
+    }
+
+    /// The numbers that are free in a later view, or that other lives have there: everybody has
+    /// forgotten the lives that are written here (decision 34).
+    pub(crate) fn forgotten_in(&self, view: &MemberView) -> NodeSet {
+        let here = self.view.members.iter();
+        let gone = here.filter(|here| {
+            let there = view.member(here.id);
+            there.is_none_or(|there| there.incarnation != here.incarnation)
+        });
+        gone.map(|member| member.id).collect()
     }
 
     /// Whether the coordinator wrote this, and no standby.
@@ -209,6 +225,8 @@ mod tests {
             members: members.collect(),
             term,
             standby: NodeId::NONE,
+            generation: 0,
+            deaths: 0,
         }
     }
 
@@ -273,6 +291,31 @@ mod tests {
         view.standby = NodeId(3);
         second.apply(KeptEntry::View(view));
         assert!(!second.is_whole(), "another node is the standby");
+    }
+
+    #[test]
+    fn a_forgotten_life_is_not_taken_for_the_next_one_of_its_number() {
+        let members = [(1, Health::Alive), (2, Health::Alive), (3, Health::Left)];
+        let mut before = view(Term::FIRST, &members);
+        before.standby = NodeId(2);
+        let mut kept = written([standby(NodeId(2)), KeptEntry::View(before.clone())]);
+        let answered = |node| Decision::Answered {
+            node: NodeId(node),
+            call: pagemesh_wire::CallId(4),
+            floor: pagemesh_wire::CallId(4),
+            reply: pagemesh_wire::peer::Reply::Done,
+        };
+        kept.apply(KeptEntry::Decisions(vec![answered(1), answered(2)]));
+        let mut after = before.clone();
+        after.members.retain(|member| member.id != NodeId(3));
+        after.members[1].incarnation = Incarnation(99);
+        assert!(kept.is_standby_of(&before) && !kept.is_standby_of(&after));
+        let forgotten: Vec<_> = kept.forgotten_in(&after).iter().collect();
+        assert_eq!(forgotten, [NodeId(2), NodeId(3)]);
+        kept.apply(KeptEntry::View(after));
+        assert!(kept.mine().is_empty() && !kept.is_whole());
+        let left: Vec<_> = kept.copy.answered.keys().copied().collect();
+        assert_eq!(left, [ME], "the other calls were those of the former life");
     }
 
     #[test]

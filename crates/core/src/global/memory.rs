@@ -85,6 +85,12 @@ impl Memory {
         self.used.saturating_sub(self.budgets.frames.0)
     }
 
+    /// Lives are over, and their numbers are to be forgotten: nothing goes there any more.
+    pub(crate) fn forget_names(&mut self, over: NodeSet) {
+        self.weights.retain(|(node, _)| !over.contains(*node));
+        self.refusing.retain(|node, _| !over.contains(*node));
+    }
+
     /// A new epoch: the nodes and weights without this node.
     pub(crate) fn adopt(&mut self, plan: &EpochPlan, me: NodeId, until: Time) {
         let others = plan.weights.iter().filter(|(node, _)| *node != me);

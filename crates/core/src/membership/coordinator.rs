@@ -1,5 +1,6 @@
 //! The coordinator's side of membership: admission, heartbeats, declaring members dead.
 
+use super::name_check::NameChecks;
 use crate::control::{HeldAnswer, StandbyLog, next_number};
 use crate::directory::Directory;
 use crate::effect::Effect;
@@ -30,6 +31,8 @@ pub(crate) struct Coordinator {
     pub(crate) welcomes: Vec<HeldWelcome>,
     /// The newest epoch of which the standby knows.
     pub(crate) standby_knows: u64,
+    /// Finds out which numbers may be given again.
+    pub(crate) checks: NameChecks,
 }
 
 /// An admission of which the host has not been told.
@@ -53,7 +56,7 @@ impl HeldWelcome {
 pub(crate) enum Verdict {
     /// The view has a new member; all members must be told.
     Changed(MemberView),
-    /// The host was answered; nothing changed.
+    /// The host was answered, or will ask again; nothing changed.
     Same,
 }
 
@@ -69,6 +72,7 @@ impl Coordinator {
     /// A member is gone: nothing has to be told to it.
     pub(crate) fn member_gone(&mut self, node: NodeId) {
         self.welcomes.retain(|one| one.node != node);
+        self.checks.member_gone(node);
     }
 
     /// Members whose hosts have not been told of their admission.
@@ -134,6 +138,9 @@ impl Coordinator {
             return Verdict::Same;
         }
         let Some(next) = next_number(&cx.shell.view, cx.shell.config.keeps) else {
+            if self.checks.may_free(&cx.shell.view) {
+                return Verdict::Same;
+            }
             unwelcome(cx, source, join, Refusal::ClusterFull);
             return Verdict::Same;
         };

@@ -4,6 +4,7 @@
 
 mod coordinator;
 mod doubt;
+mod name_check;
 
 pub(crate) use coordinator::{Coordinator, Verdict};
 pub(crate) use doubt::Doubt;
@@ -13,6 +14,7 @@ use crate::config::Start;
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::limits::{FORSAKEN, JOIN_RETRY};
+use crate::names::names_in_message;
 use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
@@ -68,6 +70,12 @@ pub(crate) struct Membership {
     /// The coordinator that goes on from its disk, and in which term, if the promise was given to
     /// such a one: this node does not know it as a member yet.
     resumer: Option<(Term, Incarnation, PublicKey)>,
+    /// The generation in which this node was admitted: no datagram from before is for this life.
+    born: u64,
+    /// The newest generation for which this node has told the numbers that it names.
+    told_names: u64,
+    /// All lives that had ended when this node was asked which numbers it names.
+    forgotten: NodeSet,
 }
 
 impl Membership {
@@ -81,6 +89,9 @@ impl Membership {
             knocked: Time::ZERO,
             doubt: Doubt::default(),
             resumer: None,
+            born: 0,
+            told_names: 0,
+            forgotten: NodeSet::EMPTY,
         }
     }
 
@@ -105,6 +116,8 @@ impl Membership {
                     members: vec![founder],
                     term: Term::FIRST,
                     standby: NodeId::NONE,
+                    generation: 0,
+                    deaths: 0,
                 };
                 let incarnation = cx.shell.config.incarnation;
                 self.admitted(
@@ -168,11 +181,50 @@ impl Membership {
         self.doubt = Doubt::begin(cx.now);
         cx.shell.me = welcome.node;
         cx.shell.cluster = welcome.cluster;
+        self.begin_life(welcome.view.generation);
         cx.shell.set_view(welcome.view);
         cx.emit(Event::Admitted { node: welcome.node });
         if welcome.node != cx.coordinator() || cx.shell.config.may_be_replaced() {
             cx.arm(cx.now, Timer::Heartbeat);
         }
+    }
+
+    /// This node is a member from this generation on.
+    pub(crate) fn begin_life(&mut self, generation: u64) {
+        self.born = generation;
+        self.told_names = 0;
+        self.forgotten = NodeSet::EMPTY;
+    }
+
+    /// Whether this node has not told yet which lives it names in this generation.
+    pub(crate) fn has_names_to_tell(&self, generation: u64) -> bool {
+        generation > self.told_names
+    }
+
+    /// This node tells which lives that have ended in this view it names.
+    pub(crate) fn names_told(&mut self, view: &MemberView) {
+        let ended = view
+            .members
+            .iter()
+            .filter(|one| one.health != Health::Alive);
+        self.told_names = view.generation;
+        self.forgotten = self.forgotten.union(ended.map(|one| one.id).collect());
+    }
+
+    /// *INV-number-forgotten*: whether a datagram was sent before its sender had answered which
+    /// lives it names, and could bring back a name that this node has forgotten; or was sent before
+    /// this life began, and was meant for the last one of this number.
+    pub(crate) fn is_outdated(&self, cx: &Cx<'_>, header: &Header, message: &Message) -> bool {
+        let earlier = |than: u64| {
+            let distance = (than as u16).wrapping_sub(header.generation);
+            distance != 0 && distance < 1 << 15
+        };
+        let mine = cx.shell.view.generation;
+        earlier(self.born)
+            || earlier(mine) && {
+                let named = names_in_message(message);
+                named.without(self.forgotten) != named
+            }
     }
 
     /// This node is no member any more.

@@ -236,6 +236,16 @@ impl Search {
         }
     }
 
+    /// Lives are over: answers that name them are asked for again.
+    pub(super) fn forget_names(&mut self, over: NodeSet) {
+        let named = NodeSet::only(self.best.1)
+            .union(self.copies)
+            .union(self.denying);
+        if named.without(over) != named {
+            *self = Self::new(self.backoff.clone());
+        }
+    }
+
     /// Makes the next round ask all members again, because answers received so far no longer hold.
     pub(super) fn begin_anew(&mut self) {
         self.request = RequestId::NONE;

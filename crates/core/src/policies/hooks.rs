@@ -16,7 +16,7 @@ use core::time::Duration;
 use pagemesh_wire::local::{Advice, PageState, View};
 use pagemesh_wire::peer::{Access, AgeSummary, Message, Payload, Reduction, Refusal, Reply};
 use pagemesh_wire::{
-    ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, Ticket, Version,
+    ClientId, MappingId, NodeId, NodeSet, PageCount, PageIndex, SegmentId, Ticket, Version,
 };
 
 /// A mapping in which a thread stopped, its process, and the segment's size.
@@ -138,6 +138,10 @@ pub(crate) trait Hooks {
 
     /// A mapping, process, member or the membership is gone.
     fn gone(&mut self, cx: &mut Cx<'_>, gone: Gone);
+
+    /// Lives are over, and their numbers are to be forgotten (decision 34): drops their names where
+    /// they are of no use. A number that is still named after that is not given again.
+    fn forget_names(&mut self, _over: NodeSet) {}
 
     /// This node's membership has ended, and it joins again as another node. If all that its
     /// processes rely on is known elsewhere, the policy drops everything and returns the accesses
@@ -287,5 +291,5 @@ pub(crate) trait SyncHooks {
     fn depart(&mut self, cx: &mut Cx<'_>, to: NodeId) -> Payload;
 
     /// At the home: all have been told that a barrier is open; these nodes had arrived.
-    fn opened(&mut self, _: &mut Cx<'_>, _: pagemesh_wire::NodeSet) {}
+    fn opened(&mut self, _: &mut Cx<'_>, _: NodeSet) {}
 }

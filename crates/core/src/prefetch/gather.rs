@@ -118,6 +118,7 @@ mod tests {
                 incarnation: Incarnation(1),
                 body: 0,
                 term: pagemesh_wire::Term::NONE,
+                generation: 0,
             },
             message: Box::new(Message::Ask(Ask {
                 subject,

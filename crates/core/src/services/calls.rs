@@ -84,7 +84,7 @@ impl Services {
                 if caller.node == view.term.coordinator() {
                     self.members_changed(cx, view);
                 }
-                peer::Reply::Done
+                self.tell_names(cx)
             }
             Call::Sysv(_)
             | Call::SysvNews(_)
@@ -271,7 +271,10 @@ impl Services {
             OnReply::Survey(ticket, _) => self.sysv_surveyed(cx, ticket, &reply),
             OnReply::Left => self.expelled(cx),
             OnReply::Logged => self.logged(cx, from, &reply),
-            OnReply::KnowsView(epoch) => self.view_known(cx, from, epoch),
+            OnReply::KnowsView(epoch) => {
+                self.names_told(from, &reply);
+                self.view_known(cx, from, epoch);
+            }
             OnReply::Promised(term) => self.promised(cx, (from, term), reply),
             OnReply::Gathered => self.gathered(cx, from, &reply),
             OnReply::HandedOver => self.send_handover(cx),
@@ -374,7 +377,8 @@ fn to_local(reply: peer::Reply) -> Reply {
         | peer::Reply::SysvKey(_)
         | peer::Reply::SysvLent(_)
         | peer::Reply::SysvEntries { .. }
-        | peer::Reply::Members(_) => Reply::Done,
+        | peer::Reply::Members(_)
+        | peer::Reply::Names { .. } => Reply::Done,
         peer::Reply::Refused(why) => Reply::Refused(why),
         peer::Reply::Sysv(outcome) => Reply::Sysv(outcome),
         peer::Reply::Memory(report) => Reply::Memory(report),

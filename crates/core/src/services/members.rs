@@ -8,7 +8,7 @@ use crate::membership::{Standing, Verdict};
 use crate::on_reply::OnReply;
 use crate::policies::Gone;
 use crate::shell::Cx;
-use pagemesh_wire::peer::{self, Call, Health, MemberView, Refusal};
+use pagemesh_wire::peer::{self, Call, Health, Member, MemberView, Refusal};
 use pagemesh_wire::{NodeId, SegmentId};
 
 impl Services {
@@ -23,6 +23,7 @@ impl Services {
         if let Verdict::Changed(view) = coordinator.join(cx, from, join) {
             self.spread_view(cx, view);
         }
+        self.check_names(cx);
     }
 
     /// This node does not admit hosts: it tells the host the coordinator's address.
@@ -122,33 +123,29 @@ impl Services {
         if view.age() <= known.age() || view.term < self.membership.fence(cx) {
             return;
         }
-        let revives = view.living().any(|member| cx.is_gone(member.id));
-        if revives {
+        if view.living().any(|member| is_over_in(known, member)) {
             // This node went on with a coordinator that another one has replaced, and with deaths
             // that the new one knows nothing of.
             return self.superseded(cx, view.term);
         }
+        let here = known.member(cx.me());
+        if here.is_some_and(|here| !has_life(&view, here)) {
+            // The others have forgotten this node.
+            return self.superseded(cx, view.term);
+        }
+        self.end_unheard_lives(cx, &view);
+        let known = &cx.shell.view;
         let former = cx.coordinator();
         // This includes nodes of which this node had never heard: other nodes have, and grants name
         // them.
-        let gone: Vec<_> = view
+        let ended = view
             .members
             .iter()
-            .filter(|member| member.health != Health::Alive && !cx.is_gone(member.id))
-            .map(|member| member.id)
-            .collect();
-        let known: Vec<_> = cx
-            .shell
-            .view
-            .members
-            .iter()
-            .map(|member| member.id)
-            .collect();
-        for member in view
-            .members
-            .iter()
-            .filter(|member| !known.contains(&member.id))
-        {
+            .filter(|member| member.health != Health::Alive && !is_over_in(known, member));
+        let gone: Vec<_> = ended.map(|member| member.id).collect();
+        let is_new = |member: &&Member| !has_life(known, member);
+        let joined: Vec<_> = view.members.iter().filter(is_new).collect();
+        for member in joined {
             cx.emit(Event::Joined { node: member.id });
         }
         cx.shell.set_view(view);
@@ -160,6 +157,27 @@ impl Services {
             self.member_gone(cx, node);
         }
         cx.shell.former_coordinator = None;
+    }
+
+    /// Lives that this node takes for alive, and whose numbers are free or have other lives in this
+    /// view: they end before anything else happens. A coordinator gives a number again only after
+    /// all members know the end of its last life, so that happens only if it is faulty.
+    fn end_unheard_lives(&mut self, cx: &mut Cx<'_>, view: &MemberView) {
+        let mut between = cx.shell.view.clone();
+        let mut ended = Vec::new();
+        for member in &mut between.members {
+            if member.health == Health::Alive && !has_life(view, member) {
+                member.health = Health::Dead;
+                ended.push(member.id);
+            }
+        }
+        if ended.is_empty() {
+            return;
+        }
+        cx.shell.set_view(between);
+        for node in ended {
+            self.member_gone(cx, node);
+        }
     }
 
     fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
@@ -262,4 +280,18 @@ impl Services {
             self.inform_of_reductions(id);
         }
     }
+}
+
+/// Whether this life is in the view, alive or not.
+fn has_life(view: &MemberView, member: &Member) -> bool {
+    let known = view.member(member.id);
+    known.is_some_and(|known| known.incarnation == member.incarnation)
+}
+
+/// Whether this life is over in the view.
+fn is_over_in(view: &MemberView, member: &Member) -> bool {
+    let known = view.member(member.id);
+    known.is_some_and(|known| {
+        known.incarnation == member.incarnation && known.health != Health::Alive
+    })
 }

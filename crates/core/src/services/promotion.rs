@@ -198,8 +198,9 @@ impl Services {
         for (segment, reductions) in coordinator.directory.declared() {
             self.reductions.restore(segment, reductions);
         }
+        let living: NodeSet = view.living().map(|member| member.id).collect();
         for (node, answered) in copy.answered {
-            if !dead.contains(node) {
+            if living.contains(node) {
                 self.calls.restore(node, answered);
             }
         }

@@ -222,10 +222,16 @@ impl Services {
         if view.member(node).is_some() {
             return self.membership.out(cx, taken(node));
         }
+        let forgotten = kept.forgotten_in(view);
         let Asking {
             term, silent, view, ..
         } = asking;
         self.copy = kept.copy;
+        for node in forgotten.iter() {
+            self.copy.life_forgotten(node);
+        }
+        // These are lives of which this node's disk knows nothing, and which were not asked.
+        let silent = silent.without(forgotten);
         self.admit_self(cx, node, view);
         let view = cx.shell.view.clone();
         self.take_over(cx, view, term, silent);
@@ -246,6 +252,7 @@ impl Services {
         });
         self.membership.standing = Standing::Member;
         self.membership.follow(cx.now);
+        self.membership.begin_life(view.generation);
         cx.shell.me = node;
         cx.shell.set_view(view);
         cx.emit(Event::Admitted { node });

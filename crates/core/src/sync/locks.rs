@@ -14,7 +14,7 @@ use crate::segment::Segments;
 use crate::shell::Cx;
 use context::LockContext;
 use pagemesh_wire::peer::{Acquire, Ask, Message, Owner, Payload, Refusal, Spare, Subject};
-use pagemesh_wire::{ClientId, NodeId, SegmentId, SyncKey, Ticket, Version};
+use pagemesh_wire::{ClientId, NodeId, NodeSet, SegmentId, SyncKey, Ticket, Version};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -300,6 +300,13 @@ impl Locks {
         self.at(cx, segments, key, |context| {
             context.lock.own.learn(context.cx, node, version);
         });
+    }
+
+    /// Lives are over, and their numbers are to be forgotten.
+    pub(crate) fn forget_names(&mut self, over: NodeSet) {
+        for (key, lock) in &mut self.0 {
+            lock.own.forget_names(key.segment.home(), over);
+        }
     }
 
     /// A segment is gone: drops its locks.

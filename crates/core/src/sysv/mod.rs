@@ -439,6 +439,14 @@ impl Sysv {
         answers
     }
 
+    /// Lives are over, and their numbers are to be forgotten: what processes of this node had to undo
+    /// there is gone with the objects.
+    pub(crate) fn forget_names(&mut self, over: NodeSet) {
+        for process in self.here.values_mut() {
+            process.undo.retain(|home| !over.contains(*home));
+        }
+    }
+
     /// This node is a new coordinator: it decides upon keys when these homes have told theirs.
     pub(crate) fn gather(&mut self, me: NodeId, homes: NodeSet) {
         self.register.gather(me, homes);

@@ -4,6 +4,7 @@ mod ahead;
 mod bounds;
 mod common;
 mod keys;
+mod numbers;
 mod one_to_many;
 mod patience;
 mod rejoin;

@@ -69,6 +69,9 @@ impl EventLog {
             Event::Left { node } => tracing::info!(%node, "left"),
             Event::Died { node } => tracing::warn!(%node, "does not answer; declared dead"),
             Event::StandbyNamed { node } => tracing::info!(%node, "is the standby"),
+            Event::NumbersFreed { count } => {
+                tracing::info!(count, "numbers of former nodes are free again");
+            }
             Event::CoordinatorChanged { node } => {
                 tracing::warn!(%node, "coordinates the cluster now")
             }

@@ -300,6 +300,8 @@ mod tests {
             members: vec![member],
             term: Term::FIRST,
             standby: NodeId::NONE,
+            generation: 0,
+            deaths: 0,
         })
     }
 

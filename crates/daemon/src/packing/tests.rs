@@ -14,6 +14,7 @@ fn head() -> Header {
         incarnation: Incarnation(9),
         body: 0,
         term: pagemesh_wire::Term::NONE,
+        generation: 0,
     }
 }
 

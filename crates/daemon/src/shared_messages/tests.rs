@@ -24,6 +24,8 @@ fn view(epoch: u64, nodes: &[u16]) -> MemberView {
         members: nodes.iter().map(member).collect(),
         term: Term::FIRST,
         standby: NodeId::NONE,
+        generation: 0,
+        deaths: 0,
     }
 }
 

@@ -159,6 +159,7 @@ fn a_daemon_refused_by_its_cluster_ends_with_the_reason() {
             incarnation: Incarnation(1),
             body: 0,
             term: pagemesh_wire::Term::NONE,
+            generation: 0,
         };
         let mut bytes = Vec::new();
         Message::Unwelcome { incarnation, why }.encode(header, &mut bytes);

@@ -229,6 +229,8 @@ fn view() -> MemberView {
         members: vec![member()],
         term: Term(2 << 16 | 3),
         standby: NodeId(4),
+        generation: 0,
+        deaths: 0,
     }
 }
 
@@ -393,6 +395,10 @@ samples! {
         };
         Members: Reply::Members(view());
         Memory: Reply::Memory(memory());
+        Names: Reply::Names {
+            generation: 300,
+            names: [NodeId(3), NodeId(127)].into_iter().collect::<NodeSet>().to_bytes(),
+        };
     }
 }
 

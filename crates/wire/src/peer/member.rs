@@ -1,6 +1,6 @@
 //! The members of a cluster.
 
-use crate::{ClusterId, Incarnation, NodeId, PublicKey, Term};
+use crate::{ClusterId, Incarnation, NodeId, NodeSet, PublicKey, Term};
 use core::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
@@ -41,13 +41,22 @@ pub enum Health {
 pub struct MemberView {
     /// Rises with every change.
     pub epoch: u64,
-    /// Everyone who ever joined, by number.
+    /// Everyone who has a number: the living, and the lives that are over and that somebody may
+    /// still name. A number that is not here is free.
     pub members: Vec<Member>,
     /// The term of the coordinator that made the view.
     pub term: Term,
     /// The node that knows all that the coordinator knows, and may take over;
     /// [`NodeId::NONE`] if there is none.
     pub standby: NodeId,
+    /// Counts the questions of coordinators which numbers their members still name (decision 34). A
+    /// member answers when it learns of a greater one. Every datagram says which one its sender
+    /// knew, so that none from before an answer undoes it.
+    #[serde(default)]
+    pub generation: u64,
+    /// How many lives that ended without leaving are no more among the members.
+    #[serde(default)]
+    pub deaths: u64,
 }
 
 impl MemberView {
@@ -61,6 +70,20 @@ impl MemberView {
     pub fn living(&self) -> impl Iterator<Item = &Member> {
         let members = self.members.iter();
         members.filter(|member| member.health == Health::Alive)
+    }
+
+    /// The lives that are over, so that their numbers may be given again once nobody names them:
+    /// those that left, those that a person has marked as forgotten, and dead ones whose host is
+    /// back as another life. Those of revoked keys are remembered for good.
+    #[must_use]
+    pub fn over(&self) -> NodeSet {
+        let is_back = |dead: &Member| self.living().any(|other| other.address == dead.address);
+        let over = self.members.iter().filter(|member| match member.health {
+            Health::Left | Health::Forgotten => true,
+            Health::Dead => is_back(member),
+            Health::Alive | Health::Revoked => false,
+        });
+        over.map(|member| member.id).collect()
     }
 
     /// Which of two views is newer.

@@ -12,6 +12,7 @@ fn header() -> Header {
         incarnation: Incarnation(3),
         body: 0,
         term: crate::Term::NONE,
+        generation: 0,
     }
 }
 

@@ -130,6 +130,7 @@ fn what_is_no_packed_page_is_refused_and_counted() {
         incarnation: Incarnation(1),
         body: 0,
         term: pagemesh_wire::Term::FIRST,
+        generation: 0,
     }
     .encode()
     .to_vec();

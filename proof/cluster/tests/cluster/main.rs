@@ -31,6 +31,7 @@ mod mether;
 mod mirage;
 mod mortality;
 mod multicast;
+mod numbers;
 mod observing;
 mod permissions;
 mod pieces;

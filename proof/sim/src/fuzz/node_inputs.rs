@@ -107,6 +107,7 @@ fn datagram(from: usize, to: usize, body: &[u8]) -> Vec<u8> {
         incarnation: Incarnation(from as u64 + 1),
         body: body.len() as u16,
         term: pagemesh_wire::Term::NONE,
+        generation: 0,
     };
     let mut datagram = header.encode().to_vec();
     datagram.extend_from_slice(body);

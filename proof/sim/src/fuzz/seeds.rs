@@ -200,6 +200,8 @@ fn takeover() -> MemberView {
         members: Vec::new(),
         term: Term::FIRST.next(NodeId(2)).expect("there was one before"),
         standby: NodeId::NONE,
+        generation: 0,
+        deaths: 0,
     }
 }
 
@@ -261,6 +263,7 @@ fn about_keys() -> Vec<Vec<u8>> {
         incarnation: Incarnation(3),
         body: 0,
         term: pagemesh_wire::Term::NONE,
+        generation: 0,
     };
     let term = takeover().term;
     let goes_on = [

@@ -1,5 +1,6 @@
 //! Hosts, programs and the network between them, in one queue of events.
 
+use super::churn::Churn;
 use super::memory::{Key, Memory, Newest};
 use super::programs::{Doing, Program};
 use super::{RejoinMistake, RejoinRun, RejoinSeen};
@@ -28,6 +29,8 @@ pub(super) struct Host {
     pub(super) id: Option<NodeId>,
     /// When the coordinator declared it dead, until it is admitted again.
     pub(super) died: Option<Time>,
+    /// When this life began.
+    pub(super) since: Time,
 }
 
 /// The events, in order of time and then of scheduling.
@@ -45,6 +48,10 @@ pub(super) enum Happening {
     Cut(usize, Vec<usize>, Time),
     /// Its daemon stands still.
     Stop(usize, Time),
+    /// A life may end, or stumble.
+    Churn,
+    /// The next life of a host begins.
+    Begin(usize),
 }
 
 /// All of it.
@@ -52,28 +59,32 @@ pub(super) struct Cluster {
     queue: Queue<Happening>,
     pub(super) hosts: Vec<Host>,
     pub(super) newest: BTreeMap<Key, Newest>,
-    network: Network,
+    pub(super) network: Network,
     pub(super) dice: Dice,
     options: RejoinRun,
     cluster: ClusterId,
-    pace: Pace,
+    pub(super) pace: Pace,
     pub(super) last: u64,
     log: Log,
     pub(super) seen: RejoinSeen,
+    pub(super) churn: Option<Churn>,
 }
 
 /// Steps that are remembered for reports.
 const LINES: usize = 4_000;
 /// Far more than any run needs: nodes send the same again and again.
 const STORM: u64 = 3_000_000;
-/// When all that was begun has ended.
+/// When all that was begun has ended, without churn.
 const CALM: Time = Time(60_000_000_000);
 
 impl Cluster {
     pub(super) fn new(options: RejoinRun) -> Self {
         let mut dice = Dice::stream(options.seed, "rejoin");
         let weather = weather(&mut dice, options.profile);
-        let count = dice.between(3, 4) as usize;
+        let count = match options.churn {
+            None => dice.between(3, 4) as usize,
+            Some(_) => dice.between(4, 7) as usize,
+        };
         let pace = pace(&mut dice);
         let mut cluster = Self {
             queue: Queue::new(),
@@ -87,6 +98,7 @@ impl Cluster {
             last: 0,
             log: Log::new(LINES),
             seen: RejoinSeen::default(),
+            churn: options.churn.map(Churn::new),
         };
         for host in 0..count {
             let new = cluster.new_host(host);
@@ -95,7 +107,10 @@ impl Cluster {
             cluster.schedule(Time(joins), Happening::Deadline(host));
             cluster.schedule(Time(joins + 100_000_000), Happening::Run(host));
         }
-        cluster.plan_misfortune(count);
+        match options.churn {
+            None => cluster.plan_misfortune(count),
+            Some(_) => cluster.schedule(Time(200_000_000), Happening::Churn),
+        }
         cluster
     }
 
@@ -118,7 +133,7 @@ impl Cluster {
         }
     }
 
-    fn new_host(&mut self, host: usize) -> Host {
+    pub(super) fn new_host(&mut self, host: usize) -> Host {
         let incarnation = self.dice.number() | 1;
         let config = Config {
             rejoin: true,
@@ -133,6 +148,7 @@ impl Cluster {
             listens_until: Time::ZERO,
             id: None,
             died: None,
+            since: self.queue.now(),
         }
     }
 
@@ -158,11 +174,11 @@ impl Cluster {
 
     pub(super) fn run(mut self) -> Result<RejoinSeen, String> {
         while let Some(event) = self.queue.next() {
-            if self.time() > CALM {
+            if self.time() > self.calm() {
                 break;
             }
             let mut result = self.happen(event);
-            if self.queue.scheduled() > STORM {
+            if self.queue.scheduled() > self.storm() {
                 result = Err("INV-progress: a storm".into());
             }
             if let Err(why) = result {
@@ -179,6 +195,16 @@ impl Cluster {
             return Err(self.report(&why));
         }
         Ok(self.seen)
+    }
+
+    /// When all that was begun has ended.
+    fn calm(&self) -> Time {
+        self.churn.as_ref().map_or(CALM, Churn::calm)
+    }
+
+    /// More events than the run can need.
+    fn storm(&self) -> u64 {
+        self.churn.as_ref().map_or(STORM, Churn::storm)
     }
 
     fn report(&self, why: &str) -> String {
@@ -214,6 +240,8 @@ impl Cluster {
                 small::input(self, host, Input::Deadline)
             }
             Happening::Run(host) => self.step(host),
+            Happening::Churn => self.stir(),
+            Happening::Begin(host) => self.begin_life(host),
             Happening::Cut(host, others, end) => {
                 self.note(host, || format!("is cut off from {others:?}"));
                 for other in others {
@@ -286,7 +314,9 @@ impl Cluster {
             Event::Admitted { node } => {
                 self.hosts[host].id = Some(node);
                 self.hosts[host].died = None;
+                self.seen.joined += 1;
             }
+            Event::NumbersFreed { .. } => self.seen.freed += 1,
             Event::Died { node } if host == 0 => {
                 let now = self.time();
                 let dead = self.hosts.iter_mut().find(|host| host.id == Some(node));

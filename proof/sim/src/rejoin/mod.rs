@@ -7,6 +7,7 @@
 //! that counts must see the newest store of anybody, also of a host that was dead for the others
 //! then: what is lost may fail, but it must never be undone in silence.
 
+mod churn;
 mod cluster;
 mod executor;
 mod memory;
@@ -25,6 +26,9 @@ pub struct RejoinRun {
     pub profile: Profile,
     /// A mistake that must be found.
     pub planted: Option<RejoinMistake>,
+    /// Lives come and go until so many hosts have joined, so that numbers are used again (decision
+    /// 34). None: all hosts stay.
+    pub churn: Option<u64>,
 }
 
 /// What a simulated driver does wrong.
@@ -59,6 +63,16 @@ pub struct RejoinSeen {
     pub failed: u64,
     /// Datagrams sent.
     pub datagrams: u64,
+    /// Lives that were admitted.
+    pub joined: u64,
+    /// Lives that left in order.
+    pub left: u64,
+    /// Lives that ended without a word.
+    pub vanished: u64,
+    /// The most members, alive or not, that the coordinator has had to know at once.
+    pub most_members: u64,
+    /// Checks that freed numbers.
+    pub freed: u64,
 }
 
 /// Runs one seed.

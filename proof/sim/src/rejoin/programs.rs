@@ -5,7 +5,7 @@ use super::memory::{Key, Newest, Word};
 use crate::small::{self, Check};
 use pagemesh_core::{Input, Mappings, Reply, Request, Rights, Time};
 use pagemesh_wire::peer::{
-    Access, Credentials, Health, Manager, Policy, Refusal, SegmentSpec, Window,
+    Access, Credentials, Health, Manager, Member, Policy, Refusal, SegmentSpec, Window,
 };
 use pagemesh_wire::{
     ByteLen, ClientId, MappingId, NodeId, PAGE_SIZE, PageIndex, SegmentId, SyncKey, Ticket,
@@ -13,9 +13,9 @@ use pagemesh_wire::{
 use std::collections::BTreeSet;
 
 /// When programs stop.
-const END: Time = Time(30_000_000_000);
+pub(super) const END: Time = Time(30_000_000_000);
 const PAGES: u32 = 4;
-const SEGMENTS: usize = 3;
+pub(super) const SEGMENTS: usize = 3;
 
 /// What a program does now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,10 @@ pub(super) enum Doing {
     /// A thread waits at a page.
     Access(Key, Access),
     WaitsForLock(SyncKey),
+    /// The daemon leaves the cluster.
+    Leaving,
+    /// It removes the name of this segment of an era that is over.
+    Removing(usize),
 }
 
 pub(super) struct Program {
@@ -45,6 +49,10 @@ pub(super) struct Program {
     pub(super) must_fail: bool,
     /// It has noticed that something is lost that it relied on.
     pub(super) ends: bool,
+    /// When it began to do what it does.
+    pub(super) since: Time,
+    /// The era of its segments.
+    pub(super) era: u64,
 }
 
 /// The host that makes a segment.
@@ -65,10 +73,12 @@ impl Cluster {
             saw_later: false,
             must_fail: false,
             ends: false,
+            since: self.time(),
+            era: self.era(),
         }
     }
 
-    fn soon(&mut self, host: usize) {
+    pub(super) fn soon(&mut self, host: usize) {
         let at = Time(self.time().0 + 1 + self.dice.below(60_000_000));
         self.schedule(at, Happening::Run(host));
     }
@@ -76,18 +86,20 @@ impl Cluster {
     /// Whether the host is dead for the others and does not know it.
     fn is_unheard(&self, host: usize) -> bool {
         let view = self.hosts[0].node.view();
-        let dead = |id: NodeId| {
-            let mut members = view.members.iter();
-            members.any(|member| member.id == id && member.health != Health::Alive)
+        let alive = |member: &Member| {
+            member.health == Health::Alive && member.address == small::address(host)
         };
-        self.hosts[host].id.is_some_and(dead)
+        let id = self.hosts[host].id;
+        id.is_some_and(|id: NodeId| !view.member(id).is_some_and(alive))
     }
 
-    fn ask(&mut self, host: usize, request: Request) -> Check {
+    pub(super) fn ask(&mut self, host: usize, request: Request) -> Check {
         self.last += 1;
         let ticket = Ticket(self.last);
+        let now = self.time();
         let program = &mut self.hosts[host].program;
         program.ticket = ticket;
+        program.since = now;
         let client = program.client;
         let input = Input::Request {
             ticket,
@@ -98,7 +110,7 @@ impl Cluster {
     }
 
     /// An input of a program, which waits while its daemon stands still.
-    fn local(&mut self, host: usize, input: Input<'static>) -> Check {
+    pub(super) fn local(&mut self, host: usize, input: Input<'static>) -> Check {
         debug_assert!(self.time() >= self.hosts[host].stopped_until);
         small::input(self, host, input)
     }
@@ -115,9 +127,10 @@ impl Cluster {
             },
         };
         self.hosts[host].program.doing = Doing::Opening(at);
-        let makes = maker(at, self.hosts.len()) == host;
+        let makes = self.churn.is_some() || maker(at, self.hosts.len()) == host;
+        let era = self.hosts[host].program.era;
         let request = Request::Open {
-            name: format!("s{at}"),
+            name: format!("s{at}-{era}"),
             create: makes.then_some(spec),
             exclusive: false,
             write: true,
@@ -146,6 +159,8 @@ impl Cluster {
             (Doing::Opening(_), Reply::Refused(_)) => {}
             (Doing::WaitsForLock(key), Reply::Locked { .. }) => self.took(host, key)?,
             (Doing::WaitsForLock(_), Reply::Refused(why)) => self.refused(host, &why)?,
+            (Doing::Leaving, reply) => return self.leave_answered(host, reply),
+            (Doing::Removing(at), _) => return self.remove_next(host, at + 1),
             (doing, reply) => return Err(format!("{reply:?} answers {doing:?}")),
         }
         self.soon(host);
@@ -153,7 +168,7 @@ impl Cluster {
     }
 
     /// Something that the program relied on is lost: another program takes its place.
-    fn refused(&mut self, host: usize, why: &Refusal) -> Check {
+    pub(super) fn refused(&mut self, host: usize, why: &Refusal) -> Check {
         self.note(host, || format!("its program ends: {why}"));
         let broken = self.hosts[host].memory.program_gone();
         for key in broken {
@@ -326,8 +341,11 @@ impl Cluster {
             self.soon(host);
             return Ok(());
         }
-        if self.time() > END && program.holds.is_none() {
+        if self.ends_by_now() && program.holds.is_none() {
             return Ok(());
+        }
+        if program.holds.is_none() && program.era < self.era() && self.time() >= stopped {
+            return self.end_era(host);
         }
         if program.segments.len() < SEGMENTS {
             if self.time() < stopped {
@@ -377,7 +395,9 @@ impl Cluster {
             self.soon(host);
             return Ok(());
         }
+        let now = self.time();
         let program = &mut self.hosts[host].program;
+        program.since = now;
         program.doing = Doing::Access(at, access);
         let mapping = mapping(program.client, segment);
         self.local(

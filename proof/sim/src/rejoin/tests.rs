@@ -5,6 +5,7 @@ fn run(seed: u64, profile: Profile, planted: Option<RejoinMistake>) -> Result<Re
         seed,
         profile,
         planted,
+        churn: None,
     })
 }
 
@@ -55,6 +56,31 @@ fn holds(seeds: std::ops::Range<u64>) {
     ];
     assert!(often.iter().all(|times| *times > 0), "{all:?}");
     println!("{all:?}");
+}
+
+#[test]
+fn numbers_are_used_again_and_again() {
+    for (seed, profile) in [
+        (1, Profile::Calm),
+        (2, Profile::Mild),
+        (3, Profile::Harsh),
+        (4, Profile::Mild),
+    ] {
+        let seen = rejoin(RejoinRun {
+            seed,
+            profile,
+            planted: None,
+            churn: Some(500),
+        });
+        let seen = match seen {
+            Ok(seen) => seen,
+            Err(why) => panic!("seed {seed}, {profile:?}:\n{}", last_lines(&why)),
+        };
+        println!("{seed}: {seen:?}");
+        assert!(seen.joined >= 500 && seen.freed > 3, "{seen:?}");
+        assert!(seen.left > 300 && seen.vanished > 2, "{seen:?}");
+        assert!(seen.most_members < 127 && seen.locked > 100, "{seen:?}");
+    }
 }
 
 #[test]

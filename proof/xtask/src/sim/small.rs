@@ -1,8 +1,9 @@
-//! `cargo xtask sim --labelled | --views | --private`: the small simulators.
+//! `cargo xtask sim --labelled | --views | --private | --churn`: the small simulators.
 
 use super::Arguments;
 use pagemesh_sim::{
-    Labelled, Private, Profile, ViewsRun, labelled, private, private_told, views, views_told,
+    Labelled, Private, Profile, RejoinRun, ViewsRun, labelled, private, private_told, rejoin,
+    views, views_told,
 };
 use std::time::Instant;
 
@@ -12,6 +13,8 @@ pub(super) enum Small {
     Labelled,
     Views,
     Private,
+    /// Until so many lives have joined.
+    Churn(u64),
 }
 
 /// What is counted, and how often it happened.
@@ -24,6 +27,15 @@ impl Small {
             Self::Labelled => "--labelled",
             Self::Views => "--views",
             Self::Private => "--private",
+            Self::Churn(_) => "--churn",
+        }
+    }
+
+    /// Further options of the run.
+    fn settings(self) -> String {
+        match self {
+            Self::Churn(joins) => format!(" --joins {joins}"),
+            _ => String::new(),
         }
     }
 
@@ -59,13 +71,31 @@ impl Small {
                     ("hosts vanished", seen.crashed),
                 ]
             }),
+            Self::Churn(joins) => rejoin(RejoinRun {
+                seed,
+                profile,
+                planted: None,
+                churn: Some(joins),
+            })
+            .map(|seen| {
+                vec![
+                    ("accesses checked", seen.accesses),
+                    ("locks", seen.locked),
+                    ("lives joined", seen.joined),
+                    ("left", seen.left),
+                    ("vanished", seen.vanished),
+                    ("joined again by themselves", seen.rejoined),
+                    ("checks that freed numbers", seen.freed),
+                    ("datagrams", seen.datagrams),
+                ]
+            }),
         }
     }
 
     /// The whole log of a seed, and what it broke.
     fn told(self, seed: u64, profile: Profile) -> (String, Option<String>) {
         match self {
-            Self::Labelled => (String::new(), self.run(seed, profile).err()),
+            Self::Labelled | Self::Churn(_) => (String::new(), self.run(seed, profile).err()),
             Self::Views => {
                 let (log, result) = views_told(of_views(seed, profile));
                 (log, result.err())
@@ -119,8 +149,9 @@ pub(super) fn run(arguments: &Arguments, small: Small) -> anyhow::Result<()> {
             }
             Err(why) => {
                 let again = format!(
-                    "cargo xtask sim {} --seed {seed} --profile {profile}",
-                    small.option()
+                    "cargo xtask sim {}{} --seed {seed} --profile {profile}",
+                    small.option(),
+                    small.settings()
                 );
                 let shown = last_lines(&why, arguments.lines);
                 anyhow::bail!("seed {seed}, {profile}:\n{shown}\nreplay: {again}");

@@ -49,6 +49,7 @@ fn send(page: Option<(u32, Source)>) -> Effect {
             incarnation: Incarnation(1),
             body: 0,
             term: pagemesh_wire::Term::NONE,
+            generation: 0,
         },
         message: Box::new(Message::Expelled),
         page: page.map(|(page, source)| (SEGMENT, PageIndex(page), source)),

@@ -344,6 +344,7 @@ impl PageContext<'_, '_> {
     pub(super) fn member_gone(&mut self, node: NodeId) {
         self.page.copies.remove(node);
         self.page.own.forget_node(node);
+        self.forget_copy_waiter(node);
         if let Some(more) = self.more_if_any()
             && let Some(gather) = &mut more.gather
         {

@@ -88,6 +88,12 @@ impl Feeds {
         }
     }
 
+    /// A node is gone.
+    pub(super) fn forget(&mut self, node: NodeId) {
+        self.readers
+            .retain(|reader, feed| *reader != node && feed.from != node);
+    }
+
     /// A reader asks again for pages that it was to have: for a while it is served by the owner.
     fn failed(&mut self, now: Time, owner: NodeId, reader: NodeId) {
         let barred = now + BARRED;
@@ -216,7 +222,15 @@ impl PageContext<'_, '_> {
 
     fn has_copy(&self, version: Version) -> bool {
         let has = self.page.rights > Rights::None && self.page.filled;
-        has && !self.is_owner() && self.page.own.version == version
+        let current = self.page.own.version == version && !self.cx.is_gone(self.page.own.hint);
+        has && current && !self.is_owner()
+    }
+
+    /// A member is gone: it waits for no copy.
+    pub(super) fn forget_copy_waiter(&mut self, node: NodeId) {
+        if let Some(more) = self.more_if_any() {
+            more.copy_waiters.retain(|waiter| waiter.reader != node);
+        }
     }
 
     fn send_copy_on(&mut self, waiter: CopyWaiter) {

@@ -347,10 +347,19 @@ impl Hooks for Sequential {
             Gone::Client(client) => self.client_gone(cx, client),
             Gone::Member(node) => {
                 self.met.remove(node);
+                self.feeds.forget(node);
                 self.member_gone(cx, node);
             }
             Gone::Membership => self.expelled(cx),
         }
+    }
+
+    fn forget_names(&mut self, over: NodeSet) {
+        let home = self.rules.segment.home();
+        for page in self.pages.pages_mut() {
+            page.forget_names(home, over);
+        }
+        self.met = self.met.without(over);
     }
 
     fn leave_behind(&mut self, cx: &mut Cx<'_>) -> Result<Vec<Waiting>, String> {

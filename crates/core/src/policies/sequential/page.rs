@@ -146,6 +146,17 @@ impl Page {
         self.window_and_predictor = self.window_and_predictor & !LONGEST | micros.min(LONGEST);
     }
 
+    /// Lives are over, and their numbers are to be forgotten.
+    pub(super) fn forget_names(&mut self, home: NodeId, over: NodeSet) {
+        self.own.forget_names(home, over);
+        if let Some(busy) = self.own.busy_if_any()
+            && let Some(lost) = &mut busy.more.lost
+            && over.contains(*lost)
+        {
+            *lost = NodeId::NONE;
+        }
+    }
+
     pub(super) fn predictor(&self) -> RmwPredictor {
         RmwPredictor::of((self.window_and_predictor >> WINDOW_BITS) as u8)
     }

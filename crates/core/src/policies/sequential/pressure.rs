@@ -139,7 +139,9 @@ impl Sequential {
             .take_while(|(index, _)| *index < self.hand);
         let mut looked = Looked::default();
         for (index, page) in behind.chain(before).take(pages) {
-            looked.knowing.insert(page.own.hint);
+            if page.own.hint.is_valid() {
+                looked.knowing.insert(page.own.hint);
+            }
             looked.knowing = looked.knowing.union(page.copies);
             looked.end = after(index);
             if page.may_be_pressed_out(now) {

@@ -112,7 +112,7 @@ impl Views {
             return cx.emit(Event::Stale {});
         }
         census.held |= found.holds;
-        if found.version > census.version && found.hint.is_valid() {
+        if found.version > census.version {
             (census.version, census.hint) = (found.version, found.hint);
         }
         let better = |copy: &Copied| census.best.is_none_or(|(best, _)| *copy > best);

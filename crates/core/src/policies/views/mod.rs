@@ -522,6 +522,13 @@ impl Hooks for Views {
         }
     }
 
+    fn forget_names(&mut self, over: NodeSet) {
+        let home = self.segment.home();
+        for page in self.pages.values_mut() {
+            page.forget_names(home, over);
+        }
+    }
+
     fn leave_behind(&mut self, cx: &mut Cx<'_>) -> Result<Vec<Waiting>, String> {
         match self.only_here(cx) {
             None => Ok(self.drop_all(cx)),

@@ -129,6 +129,18 @@ impl Page {
         }
     }
 
+    /// Lives are over, and their numbers are to be forgotten: where one of them was the last holder
+    /// that this node knows, it remembers that the last holder is gone. The home is named by the
+    /// segment, and stays.
+    pub(super) fn forget_names(&mut self, home: NodeId, over: NodeSet) {
+        if over.contains(self.hint) && self.hint != home {
+            self.hint = NodeId::NONE;
+        }
+        if self.lost.is_some_and(|lost| over.contains(lost)) {
+            self.lost = Some(NodeId::NONE);
+        }
+    }
+
     /// Whether a view can be served from this node's frame.
     pub(super) fn serves(&self, view: View) -> bool {
         if view.consistent {

@@ -330,6 +330,12 @@ impl Cluster {
         }
     }
 
+    /// The client of a node ends.
+    pub fn client_gone(&mut self, node: NodeId) {
+        self.input(node, Input::ClientGone { client: CLIENT });
+        self.settle();
+    }
+
     /// Feeds one input and carries out the effects.
     pub fn input(&mut self, node: NodeId, input: Input<'_>) {
         let mut effects = Effects::default();

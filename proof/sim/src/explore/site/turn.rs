@@ -126,6 +126,7 @@ impl Turn<'_> {
             incarnation: Incarnation(0),
             body: 0,
             term: pagemesh_wire::Term::FIRST,
+            generation: 0,
         }
     }
 

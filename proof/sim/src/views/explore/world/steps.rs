@@ -55,6 +55,7 @@ impl World {
                 incarnation: member.incarnation,
                 term: Term::FIRST,
                 body: 0,
+                generation: 0,
             };
             let mut bytes = Vec::new();
             Message::Heartbeat { epoch: 0 }.encode(header, &mut bytes);
