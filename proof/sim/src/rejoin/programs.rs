@@ -125,6 +125,7 @@ impl Cluster {
                 manager,
                 window: Window::Nanos(0),
             },
+            replicas: 0,
         };
         self.hosts[host].program.doing = Doing::Opening(at);
         let makes = self.churn.is_some() || maker(at, self.hosts.len()) == host;
