@@ -69,14 +69,26 @@ impl Readers {
     }
 
     /// Node 0 stores to every page of a new segment, then so many others load all of them.
-    fn read(&self, testbed: &mut Testbed, round: u32, readers: u8, into: &mut Reading) -> Result<()> {
+    fn read(
+        &self,
+        testbed: &mut Testbed,
+        round: u32,
+        readers: u8,
+        into: &mut Reading,
+    ) -> Result<()> {
         let (pages, readers) = (self.pages(), 1..=usize::from(readers));
         let name = format!("bench.readers.{}.{round}", readers.end());
         testbed.open(&name, pages, None)?;
         testbed.ask(0, &Order::Walk { pages, write: true })?;
         let before = sent(testbed)?;
         for reader in readers.clone() {
-            testbed.tell(reader, &Order::Walk { pages, write: false })?;
+            testbed.tell(
+                reader,
+                &Order::Walk {
+                    pages,
+                    write: false,
+                },
+            )?;
         }
         let mut longest = 0;
         for reader in readers {
@@ -102,7 +114,12 @@ impl Readers {
             ("sent_by_all_for_many", many.by_all),
         ] {
             let times = pages as f64 / all;
-            report.value(&format!("{what}/{rate}"), "of the segment", times, many.took.len());
+            report.value(
+                &format!("{what}/{rate}"),
+                "of the segment",
+                times,
+                many.took.len(),
+            );
         }
     }
 }
