@@ -60,13 +60,15 @@ class Views:
 
     Through an array that can be stored to, a process sees and changes the one consistent copy of each
     page, which moves to its node. ``attach(name, readonly=True)`` sees copies, as they were when they
-    were sent last. A short page has ``prefix`` bytes.
+    were sent last. A short page has ``prefix`` bytes. With ``replicas=1`` one other node has what was
+    published, and it outlives the node that published it.
     """
 
     prefix: int = 32
+    replicas: int = 0
 
     def _keywords(self):
-        return {"policy": "views", "prefix": self.prefix}
+        return {"policy": "views", "prefix": self.prefix, "replicas": self.replicas}
 
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -112,5 +114,5 @@ def known_policy(name):
     if known["policy"] == "private":
         return Private(known["local"], known["copies"])
     if known["policy"] == "views":
-        return Views(known["prefix"])
+        return Views(known["prefix"], known["replicas"])
     return Release()

@@ -33,6 +33,7 @@ class Private:
 @dataclass(frozen=True)
 class Views:
     prefix: int = 32
+    replicas: int = 0
 
 _Policy = (
     Sequential | Release | Private | Views | Literal["sequential", "release", "private", "views"] | None

@@ -30,14 +30,15 @@ class Board:
     """A board of the cluster; the same name is the same board.
 
     ``of`` is a size in bytes, or a numpy dtype (with ``shape``, if a state is an array of them); the
-    first maker decides on it, on ``mode`` and on ``history``, how many states stay readable. Without
+    first maker decides on it, on ``mode``, on ``history``, how many states stay readable, and on
+    ``replicas``: with 1, another node has the states, too, and they outlive their writer's node. Without
     ``of`` an existing board is opened, and its states are bytes. ``write=False`` opens it to read only.
 
     :meth:`publish` never waits for a reader. :meth:`read` gives the newest whole state. States are
     bytes of the publisher's memory, nothing is unpickled.
     """
 
-    def __init__(self, name, of=None, *, shape=(), mode=0o600, history=1, write=True):
+    def __init__(self, name, of=None, *, shape=(), mode=0o600, history=1, replicas=0, write=True):
         self.name = name
         self._dtype, self._shape = None, shape
         if of is None or not write:
@@ -51,7 +52,8 @@ class Board:
         if size is None:
             self._board = mesh().open_board(name, write=write)
         else:
-            self._board = mesh().create_board(name, size, mode=mode, history=history)
+            options = {"mode": mode, "history": history, "replicas": replicas}
+            self._board = mesh().create_board(name, size, **options)
 
     def _typed(self, of, shape):
         import numpy

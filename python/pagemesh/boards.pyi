@@ -21,6 +21,7 @@ class Board:
         shape: int | tuple[int, ...] = (),
         mode: int = 0o600,
         history: int = 1,
+        replicas: int = 0,
         write: bool = True,
     ) -> None: ...
     @property

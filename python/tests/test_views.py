@@ -109,3 +109,14 @@ def test_e10_bits_of_an_address_choose_the_view(cluster):
     reader.stdout.close()
     reader.stderr.close()
     pagemesh.unlink("windows")
+
+
+def test_published_memory_may_have_a_replica(cluster):
+    kept = pagemesh.array("kept", 1024, "i8", policy=pagemesh.Views(replicas=1))
+    assert kept.policy == pagemesh.Views(32, replicas=1)
+    board = pagemesh.Board("kept board", 100, replicas=1)
+    assert board.publish(b"state") == 1
+    with pytest.raises(ValueError, match="1 at most"):
+        pagemesh.array("more", 1024, "i8", policy=pagemesh.Views(replicas=2))
+    pagemesh.unlink("kept board")
+    pagemesh.unlink("kept")

@@ -164,11 +164,12 @@ typedef struct pagemesh_options {
     int64_t window_ns;    /* how long a node keeps a page it was granted */
     uint64_t local;       /* PAGEMESH_PRIVATE: bytes in this host's memory at most; or 0 */
     uint64_t prefix;      /* PAGEMESH_VIEWS: bytes of a short page, a multiple of 8; 0: 32 */
-    uint64_t reserved[2]; /* 0 */
+    uint64_t replicas;    /* PAGEMESH_VIEWS: other nodes that have what was published: 0 or 1 */
+    uint64_t reserved[1]; /* 0 */
 } pagemesh_options_t;
 
 #define PAGEMESH_OPTIONS_INIT \
-    { 0600, 0, PAGEMESH_SEQUENTIAL, PAGEMESH_DYNAMIC, PAGEMESH_WINDOW_AUTO, 0, 0, { 0, 0 } }
+    { 0600, 0, PAGEMESH_SEQUENTIAL, PAGEMESH_DYNAMIC, PAGEMESH_WINDOW_AUTO, 0, 0, 0, { 0 } }
 
 /* Creates a segment of size bytes, or opens it for writing if it exists, which
  * then keeps its size and options. options may be NULL. Pages are zero and cost
@@ -243,6 +244,12 @@ typedef struct pagemesh_state {
  * (1 to 1024) stay readable; opens the one of this name if it exists. */
 pagemesh_board_t *pagemesh_board_create(pagemesh_t *mesh, const char *name, size_t size,
                                         uint32_t history, uint32_t mode);
+
+/* The same; with replicas = 1, another node has the states, too, and they outlive the node of their
+ * writer. */
+pagemesh_board_t *pagemesh_board_create_replicated(pagemesh_t *mesh, const char *name, size_t size,
+                                                   uint32_t history, uint32_t mode,
+                                                   uint32_t replicas);
 
 /* Opens a board; access is PAGEMESH_RDONLY or PAGEMESH_RDWR. A board handle is used by one
  * thread at a time. */
@@ -386,6 +393,7 @@ typedef struct pagemesh_stat {
     uint32_t policy;    /* as in pagemesh_options_t */
     uint32_t manager;   /* as in pagemesh_options_t */
     int64_t window_ns;  /* as in pagemesh_options_t */
+    uint64_t replicas;  /* as in pagemesh_options_t */
     char name[256];     /* its name */
 } pagemesh_stat_t;
 

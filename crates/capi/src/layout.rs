@@ -68,6 +68,7 @@ fn the_header_agrees() {
         window_ns,
         local,
         prefix,
+        replicas,
         reserved
     );
     offsets!(
@@ -85,6 +86,7 @@ fn the_header_agrees() {
         policy,
         manager,
         window_ns,
+        replicas,
         name
     );
     offsets!(c, CMember, "pagemesh_member_t", node, health, name, address);

@@ -24,6 +24,7 @@ pub struct CStat {
     pub policy: u32,
     pub manager: u32,
     pub window_ns: i64,
+    pub replicas: u64,
     pub name: [c_char; 256],
 }
 
@@ -85,6 +86,7 @@ impl From<&SegmentInfo> for CStat {
                 Window::Auto => -1,
                 Window::Nanos(nanos) => i64::try_from(nanos).unwrap_or(i64::MAX),
             },
+            replicas: u64::from(info.spec.replicas),
             name: array(&info.name),
         }
     }

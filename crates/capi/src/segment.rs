@@ -43,7 +43,8 @@ pub struct COptions {
     pub window_ns: i64,
     pub local: u64,
     pub prefix: u64,
-    pub reserved: [u64; 2],
+    pub replicas: u64,
+    pub reserved: [u64; 1],
 }
 
 /// Mappings by address; C identifies a mapping by its address.
@@ -64,7 +65,7 @@ impl COptions {
     pub fn read(self) -> Outcome<Options> {
         let mode = u16::try_from(self.mode).ok().filter(|mode| *mode <= 0o777);
         let mode = mode.ok_or_else(|| Failure::invalid("mode has bits beyond 0777"))?;
-        if self.reserved != [0; 2] {
+        if self.reserved != [0; 1] {
             return Err(Failure::invalid("a reserved option is not 0"));
         }
         let manager = match self.manager {
@@ -94,6 +95,8 @@ impl COptions {
             mode,
             policy,
             exclusive: self.exclusive != 0,
+            replicas: u8::try_from(self.replicas)
+                .map_err(|_| Failure::invalid("a segment has 0 or 1 replicas"))?,
         })
     }
 }

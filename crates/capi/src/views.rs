@@ -16,6 +16,8 @@ const SHORT: c_int = 1;
 const DATA: c_int = 2;
 const INCONSISTENT: c_int = 4;
 
+const REPLICAS: &str = "a board has 0 or 1 replicas";
+
 /// Views by the address of their first window.
 static VIEWS: Guarded<Option<HashMap<usize, Views>>> = Guarded::new(None);
 
@@ -105,12 +107,32 @@ pub unsafe extern "C" fn pagemesh_board_create(
     history: u32,
     mode: u32,
 ) -> *mut BoardHandle {
+    // SAFETY: the header asks for the same.
+    unsafe { pagemesh_board_create_replicated(mesh, name, size, history, mode, 0) }
+}
+
+/// Creates a board whose states are on other nodes, too, or opens the one of this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pagemesh_board_create_replicated(
+    mesh: *mut Mesh,
+    name: *const c_char,
+    size: usize,
+    history: u32,
+    mode: u32,
+    replicas: u32,
+) -> *mut BoardHandle {
     call(null_mut(), || {
         // SAFETY: the header asks for a handle and a string.
         let (mesh, name) = unsafe { (borrow(mesh)?, text(name)?) };
         let mode = u16::try_from(mode).ok().filter(|mode| *mode <= 0o777);
         let mode = mode.ok_or_else(|| Failure::invalid("mode has bits beyond 0777"))?;
-        let board = Board::create(mesh, name, size, BoardOptions { mode, history })?;
+        let replicas = u8::try_from(replicas).map_err(|_| Failure::invalid(REPLICAS))?;
+        let options = BoardOptions {
+            mode,
+            history,
+            replicas,
+        };
+        let board = Board::create(mesh, name, size, options)?;
         Ok(give(BoardHandle(Guarded::new(board))))
     })
 }

@@ -38,14 +38,17 @@ pub struct BoardOptions {
     pub mode: u16,
     /// States that stay readable, the newest included.
     pub history: u32,
+    /// Other nodes that have the states, so that they outlive the node of their writer: 0 or 1.
+    pub replicas: u8,
 }
 
 impl Default for BoardOptions {
-    /// Mode 0600, and only the newest state.
+    /// Mode 0600, only the newest state, and no replicas.
     fn default() -> Self {
         Self {
             mode: 0o600,
             history: 1,
+            replicas: 0,
         }
     }
 }
@@ -121,6 +124,7 @@ impl Board {
             mode: options.mode,
             policy,
             exclusive: false,
+            replicas: options.replicas,
         };
         let segment = mesh.create(name, layout.bytes(), segment_options)?;
         let memory = segment.map()?;

@@ -158,6 +158,7 @@ impl Mesh {
             size: ByteLen(size),
             mode: options.mode,
             policy: options.policy,
+            replicas: options.replicas,
         };
         self.open_with(name, Some(spec), options.exclusive, Access::Writable)
     }

@@ -130,6 +130,7 @@ impl Pipe {
             mode: options.mode,
             policy,
             exclusive: false,
+            replicas: 0,
         };
         let segment = mesh.create(name, layout.bytes(), segment_options)?;
         let pipe = Self::over(segment, options.end)?;

@@ -38,15 +38,19 @@ pub struct Options {
     pub policy: Policy,
     /// Fail if the name is taken, instead of opening the existing segment.
     pub exclusive: bool,
+    /// Other nodes that have what was published, so that it outlives the node that has the pages: 0
+    /// or 1. Only segments of policy `views` have any yet.
+    pub replicas: u8,
 }
 
 impl Default for Options {
-    /// Mode 0600, policy `sequential`, and an existing segment is opened.
+    /// Mode 0600, policy `sequential`, no replicas, and an existing segment is opened.
     fn default() -> Self {
         Self {
             mode: 0o600,
             policy: Policy::default(),
             exclusive: false,
+            replicas: 0,
         }
     }
 }

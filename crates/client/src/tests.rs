@@ -107,6 +107,7 @@ fn info() -> SegmentInfo {
             size: ByteLen(PAGES * 4096 - 96),
             mode: 0o600,
             policy: Policy::default(),
+            replicas: 0,
         },
         owner: (0, 0),
         removed: false,

@@ -140,7 +140,7 @@ impl Views {
 
 pub fn purge(segment: &Segment, view: View, bytes: &Range<u64>) -> Result<()> {
     if view.consistent {
-        return publish(segment, view.short, bytes);
+        return send(segment, (view.short, true), bytes);
     }
     let (first, count) = pages(segment, bytes)?;
     segment.mesh().done(Request::Purge {
@@ -152,12 +152,18 @@ pub fn purge(segment: &Segment, view: View, bytes: &Range<u64>) -> Result<()> {
 }
 
 pub fn publish(segment: &Segment, short: bool, bytes: &Range<u64>) -> Result<()> {
+    send(segment, (short, false), bytes)
+}
+
+/// Publishes; and waits until the replica has it, if so and if the segment has one.
+fn send(segment: &Segment, (short, waits): (bool, bool), bytes: &Range<u64>) -> Result<()> {
     let (first, count) = pages(segment, bytes)?;
     segment.mesh().done(Request::Publish {
         segment: segment.id(),
         first,
         count,
         short,
+        waits,
     })
 }
 

@@ -76,6 +76,7 @@ impl Pair {
                 manager: Manager::Dynamic,
                 window: Window::Nanos(0),
             },
+            replicas: 0,
         };
         let request = Request::Open {
             name: "a".into(),

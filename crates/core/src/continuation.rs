@@ -4,7 +4,7 @@
 use crate::caller::Caller;
 use crate::on_reply::OnReply;
 use pagemesh_wire::peer::{PolicyMessage, Reply};
-use pagemesh_wire::{NodeId, SyncKey};
+use pagemesh_wire::{NodeId, SegmentId, SyncKey};
 use serde::{Deserialize, Serialize};
 
 /// Work that a policy allows to go on. It is put into `Shell::ready` and done before the present
@@ -29,4 +29,6 @@ pub(crate) enum Continuation {
         call: PolicyMessage,
         number: u64,
     },
+    /// Tell another node that there is this segment, in which it does not take part yet.
+    Introduce { to: NodeId, segment: SegmentId },
 }

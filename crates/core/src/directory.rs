@@ -85,7 +85,7 @@ impl Directory {
         if !allowed(&entry.info, opening.credentials, opening.write) {
             return Err(Refusal::Permission);
         }
-        policies::Policy::open(id, 0, entry.info.spec.policy)?.may_open(opening.node)?;
+        policies::Policy::open(id, 0, &entry.info.spec)?.may_open(opening.node)?;
         entry.info.attached.insert(opening.node);
         let changed = entry.changed.entry(opening.node).or_default();
         *changed = (*changed).max(opening.call);
@@ -270,7 +270,7 @@ impl Directory {
         let entry = self.segments.get_mut(&id).ok_or(Refusal::NotFound)?;
         let no = |why: String| Err(Refusal::Invalid(why));
         let spec = &entry.info.spec;
-        policies::Policy::open(id, 0, spec.policy)?.declare(&[reduction])?;
+        policies::Policy::open(id, 0, spec)?.declare(&[reduction])?;
         reduction.check(spec.size.0).map_err(Refusal::Invalid)?;
         if entry.reductions.contains(&reduction) {
             return Ok(entry.reductions.clone());
@@ -380,7 +380,7 @@ impl Directory {
     }
 }
 
-fn check_name(name: &str) -> Result<(), Refusal> {
+pub(crate) fn check_name(name: &str) -> Result<(), Refusal> {
     let good = (1..=255).contains(&name.len()) && !name.contains(['/', '\0']);
     if good { Ok(()) } else { Err(Refusal::BadName) }
 }
@@ -395,7 +395,7 @@ fn check_spec(spec: &SegmentSpec) -> Result<(), Refusal> {
         );
         return Err(Refusal::Invalid(why));
     }
-    policies::Policy::open(SegmentId::default(), pages.0, spec.policy).map(drop)
+    policies::Policy::open(SegmentId::default(), pages.0, spec).map(drop)
 }
 
 /// Owner, group, mode: as for a file. The superuser may everything.
@@ -454,6 +454,7 @@ mod tests {
             size: ByteLen(100),
             mode,
             policy: Policy::default(),
+            replicas: 0,
         }
     }
 

@@ -349,6 +349,8 @@ pub enum Request {
         count: PageCount,
         /// Of their prefixes only.
         short: bool,
+        /// Answer only when the replica has them, too.
+        waits: bool,
     },
     /// Keep a segment from changing, for a snapshot.
     Hold {

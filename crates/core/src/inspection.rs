@@ -13,6 +13,8 @@ pub struct Inspection {
     pub writable: u64,
     /// Pages owned here.
     pub owned: u64,
+    /// Pages that no second node has yet, in a segment with replicas.
+    pub unreplicated: u64,
     /// The pages asked for.
     pub pages: Vec<PageLine>,
 }

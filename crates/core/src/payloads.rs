@@ -171,6 +171,12 @@ impl Services {
                     let then = OnReply::Policy(call.segment, number);
                     self.call(cx, to, Call::Policy(call), then);
                 }
+                Continuation::Introduce { to, segment } => {
+                    if let Some(known) = self.segments.get(&segment) {
+                        let call = Call::TakePart(Box::new(known.info.clone()));
+                        self.call(cx, to, call, OnReply::Nothing);
+                    }
+                }
             }
         }
     }

@@ -26,7 +26,7 @@ impl Segment {
     /// If this daemon does not have its policy.
     pub(crate) fn new(info: SegmentInfo) -> Result<Self, Refusal> {
         let pages = info.spec.size.pages().map_or(0, |pages| pages.0);
-        let policy = Policy::open(info.id, pages, info.spec.policy)?;
+        let policy = Policy::open(info.id, pages, &info.spec)?;
         Ok(Self {
             info,
             policy,
@@ -108,6 +108,7 @@ mod tests {
                 size: ByteLen(4096),
                 mode: 0o600,
                 policy: pagemesh_wire::peer::Policy::default(),
+                replicas: 0,
             },
             owner: (0, 0),
             removed: false,

@@ -317,4 +317,14 @@ impl Driver {
             .map(|inspection| inspection.known)
             .sum()
     }
+
+    /// Pages of segments with replicas that this node has, and no second node yet.
+    pub(crate) fn pages_unreplicated(&self) -> u64 {
+        let segments = self.node.segments();
+        let segments = segments.filter(|info| info.spec.replicas > 0);
+        segments
+            .filter_map(|info| self.node.inspect(info.id, PageIndex(0), 0))
+            .map(|inspection| inspection.unreplicated)
+            .sum()
+    }
 }

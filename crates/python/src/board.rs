@@ -36,9 +36,9 @@ impl Board {
         py: Python<'_>,
         mesh: &pagemesh::Mesh,
         name: &str,
-        (size, mode, history): (usize, u16, u32),
+        size: usize,
+        options: BoardOptions,
     ) -> PyResult<Self> {
-        let options = BoardOptions { mode, history };
         let board = py.detach(|| pagemesh::Board::create(mesh, name, size, options));
         let board = board.map_err(|error| raise_about(&error, Some(name)))?;
         Ok(Self(Mutex::new(board)))

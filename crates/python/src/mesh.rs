@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use pagemesh::{
-    Access, Backing, ByteLen, Health, Manager, Options, Policy, SegmentInfo, Spread, Window,
+    Access, Backing, BoardOptions, ByteLen, Health, Manager, Options, Policy, SegmentInfo, Spread,
+    Window,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -35,7 +36,7 @@ impl Mesh {
     }
 
     /// Creates a segment of `size` bytes; opens it if it exists, unless `exclusive`.
-    #[pyo3(signature = (name, size, *, mode=0o600, exclusive=true, policy="sequential", manager="dynamic", window=None, local=None, prefix=None))]
+    #[pyo3(signature = (name, size, *, mode=0o600, exclusive=true, policy="sequential", manager="dynamic", window=None, local=None, prefix=None, replicas=0))]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn create(
         &self,
@@ -49,6 +50,7 @@ impl Mesh {
         window: Option<f64>,
         local: Option<u64>,
         prefix: Option<u16>,
+        replicas: u8,
     ) -> PyResult<Segment> {
         let mut chosen = parse(policy, manager, window)?;
         if let (Policy::Views { .. }, Some(prefix)) = (chosen, prefix) {
@@ -63,6 +65,7 @@ impl Mesh {
             mode,
             policy: chosen,
             exclusive,
+            replicas,
         };
         let opened = py.detach(|| self.0.create(name, size, options));
         opened
@@ -85,7 +88,7 @@ impl Mesh {
     }
 
     /// Creates a board, or opens the one of this name.
-    #[pyo3(signature = (name, size, *, mode=0o600, history=1))]
+    #[pyo3(signature = (name, size, *, mode=0o600, history=1, replicas=0))]
     fn create_board(
         &self,
         py: Python<'_>,
@@ -93,8 +96,14 @@ impl Mesh {
         size: usize,
         mode: u16,
         history: u32,
+        replicas: u8,
     ) -> PyResult<Board> {
-        Board::create(py, &self.0, name, (size, mode, history))
+        let options = BoardOptions {
+            mode,
+            history,
+            replicas,
+        };
+        Board::create(py, &self.0, name, size, options)
     }
 
     /// Opens a board.
@@ -264,7 +273,9 @@ fn describe<'py>(py: Python<'py>, info: &SegmentInfo) -> PyResult<Bound<'py, PyD
     all.set_item("name", &info.name)?;
     all.set_item("size", info.spec.size.0)?;
     all.set_item("mode", info.spec.mode)?;
-    all.set_item("policy", policy(py, info.spec.policy)?)?;
+    let policy = policy(py, info.spec.policy)?;
+    policy.set_item("replicas", info.spec.replicas)?;
+    all.set_item("policy", policy)?;
     all.set_item("home", u32::from(info.id.home().0))?;
     all.set_item("owner", info.owner)?;
     all.set_item("attached", info.attached.len())?;

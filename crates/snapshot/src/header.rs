@@ -1,6 +1,7 @@
 //! What a snapshot says about its segment.
 
-use pagemesh_wire::peer::SegmentSpec;
+use pagemesh_wire::ByteLen;
+use pagemesh_wire::peer::{Policy, SegmentSpec};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub struct Header {
     /// The name of the segment when it was saved.
     pub name: String,
-    /// Its size, mode and policy.
+    /// Its size, mode, policy and replicas.
     pub spec: SegmentSpec,
     /// Bytes of a page.
     pub page_size: u32,
@@ -20,7 +21,47 @@ pub struct Header {
     pub consistency: Consistency,
 }
 
+/// The header of version 1.
+#[derive(Serialize, Deserialize)]
+struct First {
+    name: String,
+    spec: (ByteLen, u16, Policy),
+    page_size: u32,
+    saved: u64,
+    consistency: Consistency,
+}
+
+impl From<First> for Header {
+    fn from(first: First) -> Self {
+        let (size, mode, policy) = first.spec;
+        Self {
+            name: first.name,
+            spec: SegmentSpec {
+                size,
+                mode,
+                policy,
+                replicas: 0,
+            },
+            page_size: first.page_size,
+            saved: first.saved,
+            consistency: first.consistency,
+        }
+    }
+}
+
 impl Header {
+    /// Reads the bytes of a header of this version; none if they are not whole, or too many.
+    pub(crate) fn decode(version: u32, bytes: &[u8]) -> Option<Self> {
+        let (header, rest) = match version {
+            1 => {
+                let (first, rest) = postcard::take_from_bytes::<First>(bytes).ok()?;
+                (first.into(), rest)
+            }
+            _ => postcard::take_from_bytes(bytes).ok()?,
+        };
+        rest.is_empty().then_some(header)
+    }
+
     /// When the save began.
     #[must_use]
     pub fn saved_at(&self) -> SystemTime {

@@ -38,8 +38,8 @@ pub const PAGE: usize = pagemesh_wire::PAGE_SIZE;
 /// The first bytes of every snapshot.
 pub const MAGIC: [u8; 8] = *b"PAGEMESH";
 
-/// The version that this release writes, and the only one that it reads.
-pub const VERSION: u32 = 1;
+/// The version that this release writes. It reads version 1, too, whose segments had no replicas.
+pub const VERSION: u32 = 2;
 
 /// The most pages of one piece: 256 KiB.
 pub const PIECE_PAGES: u32 = 64;

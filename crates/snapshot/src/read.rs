@@ -48,7 +48,7 @@ impl<R: Read> Reader<R> {
         }
         read(&mut input, &mut offset, &mut bytes[MAGIC.len()..])?;
         let version = number(&bytes, 8);
-        if version != VERSION {
+        if !(1..=VERSION).contains(&version) {
             return Err(at(8, Flaw::Version(version)));
         }
         let length = number(&bytes, 12);
@@ -65,10 +65,8 @@ impl<R: Read> Reader<R> {
         if u32::from_le_bytes(said) != sum {
             return Err(at(0, Flaw::Damaged("the checksum of the header is wrong")));
         }
-        let header: Header = match postcard::take_from_bytes(&bytes[PRELUDE..]) {
-            Ok((header, [])) => header,
-            _ => return Err(damaged("the header makes no sense")),
-        };
+        let header = Header::decode(version, &bytes[PRELUDE..]);
+        let header = header.ok_or_else(|| damaged("the header makes no sense"))?;
         if header.page_size != PAGE as u32 {
             return Err(at(start, Flaw::PageSize(header.page_size)));
         }

@@ -13,6 +13,7 @@ fn header(pages: u32) -> Header {
             size: ByteLen(u64::from(pages) * PAGE as u64 - 7),
             mode: 0o640,
             policy: Policy::default(),
+            replicas: 0,
         },
         page_size: PAGE as u32,
         saved: 1_700_000_000_000_000_000,
@@ -133,6 +134,25 @@ fn errors_name_the_place_and_the_cure() {
     newer[8] = 9;
     let newer = contents(&newer).unwrap_err();
     assert!(newer.to_string().contains("version 9"), "{newer}");
+}
+
+#[test]
+fn headers_of_version_1_are_read() {
+    let new = header(3);
+    let spec = (new.spec.size, new.spec.mode, new.spec.policy);
+    let old = (&new.name, spec, new.page_size, new.saved, new.consistency);
+    let old = postcard::to_allocvec(&old).unwrap();
+    assert_eq!(Header::decode(1, &old), Some(new.clone()));
+    assert_eq!(Header::decode(VERSION, &old), None, "it lacks the replicas");
+    let replicated = Header {
+        spec: SegmentSpec {
+            replicas: 1,
+            ..new.spec.clone()
+        },
+        ..new
+    };
+    let bytes = postcard::to_allocvec(&replicated).unwrap();
+    assert_eq!(Header::decode(VERSION, &bytes), Some(replicated));
 }
 
 proptest! {

@@ -6,7 +6,7 @@ use crate::{ClusterId, Incarnation, NodeId, Term};
 pub const HEADER_SIZE: usize = 32;
 
 /// Spoken here. Another number is refused with a clear error; see `docs/protocol.md`.
-pub const PROTOCOL_VERSION: u8 = 3;
+pub const PROTOCOL_VERSION: u8 = 4;
 
 /// Largest datagram ever sent: header, body and one page.
 pub const MAX_DATAGRAM: usize = 16 * 1024;
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        let golden = "504d030003000400887766554433221109000000000000000200050002000000";
+        let golden = "504d040003000400887766554433221109000000000000000200050002000000";
         let hex: String = sample()
             .encode()
             .iter()

@@ -36,7 +36,7 @@ pub const MAX_PACKET: usize = 64 * 1024;
 pub const MAX_FDS: usize = 4;
 
 /// Spoken on the Unix socket; both sides must agree.
-pub const LOCAL_VERSION: u32 = 5;
+pub const LOCAL_VERSION: u32 = 6;
 
 /// One packet from a process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -337,6 +337,8 @@ pub enum Request {
         count: PageCount,
         /// Of their prefixes only.
         short: bool,
+        /// Answer only when the replica has them, too, if the segment has one.
+        waits: bool,
     },
     /// As [`Request::Watch`], for any of these pages, in a segment of policy `views`.
     WatchRange {

@@ -198,6 +198,8 @@ pub enum Call {
     },
     /// The memory of the node that is asked, as people see it.
     Memory,
+    /// Take part in this segment, which has replicas; no process of the receiver opens it.
+    TakePart(Box<SegmentInfo>),
 }
 
 impl Call {

@@ -205,6 +205,7 @@ pub(crate) trait World: Sized {
             size: ByteLen(u64::from(pages) * PAGE_SIZE as u64),
             mode: 0o600,
             policy,
+            replicas: 0,
         };
         let (ticket, client) = (self.engine_mut().ticket(), CLIENT);
         let request = Request::Open {

@@ -138,6 +138,7 @@ impl SegmentPlan {
             size: ByteLen(u64::from(self.pages) * PAGE_SIZE as u64),
             mode: 0o666,
             policy: self.policy,
+            replicas: 0,
         }
     }
 }

@@ -257,6 +257,7 @@ fn call(call: &Call) -> String {
         Call::List { .. } => "List".into(),
         Call::Members(view) => format!("Members, epoch {}", view.epoch),
         Call::Forget { .. } => "Forget".into(),
+        Call::TakePart(info) => format!("TakePart in {}", info.name),
         Call::Leave => "Leave".into(),
         Call::Revoke { node } => format!("Revoke {node}"),
         Call::Log(decisions) => format!("Log {} entries", decisions.entries.len()),

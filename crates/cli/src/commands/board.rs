@@ -53,6 +53,10 @@ pub(crate) struct Set {
     /// States of a new board that stay readable
     #[arg(long, default_value_t = 1)]
     history: u32,
+    /// Other nodes that have the states of a new board, so that they outlive their writer's node:
+    /// 0 or 1
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    replicas: u8,
 }
 
 impl Board {
@@ -103,6 +107,7 @@ impl Set {
             Err(pagemesh::Error::Refused(pagemesh::Refusal::NotFound)) => {
                 let options = BoardOptions {
                     history: self.history,
+                    replicas: self.replicas,
                     ..BoardOptions::default()
                 };
                 let size = usize::try_from(self.size)?.max(state.len());

@@ -118,6 +118,13 @@ fn problems(status: &NodeStatus, members: &[Member]) -> Vec<String> {
             member.id, member.name, member.address, member.id
         ));
     }
+    if status.unreplicated > 0 && status.alive == 1 {
+        let lacking = status.unreplicated;
+        problems.push(format!(
+            "{lacking} pages have no replica, since this is the only node: start a second one, \
+             which gets them by itself"
+        ));
+    }
     problems
 }
 
@@ -163,6 +170,12 @@ fn lines(
             "remote faults: p50 {}, p99 {}",
             nanos(status.fault_p50),
             nanos(status.fault_p99)
+        ));
+    }
+    if status.unreplicated > 0 {
+        lines.push(format!(
+            "replicas: {} pages are on no second node yet",
+            status.unreplicated
         ));
     }
     lines.extend(problems.iter().map(|problem| format!("problem: {problem}")));
@@ -232,6 +245,7 @@ fn document(
         "problems": problems,
         "keeper": status.keeper,
         "takeovers": status.takeovers,
+        "unreplicated": status.unreplicated,
         "control": control_document(status),
     })
 }
@@ -270,6 +284,7 @@ mod tests {
             problems: problems.iter().map(ToString::to_string).collect(),
             keeper: 0,
             takeovers: 0,
+            unreplicated: 0,
             control: ControlStatus {
                 coordinator: NodeId(1),
                 term: 1,

@@ -44,6 +44,7 @@ fn every_name_is_listed_however_many_there_are() {
             size: pagemesh_wire::ByteLen(4096),
             mode: 0o600,
             policy: pagemesh_wire::peer::Policy::default(),
+            replicas: 0,
         };
         let open = pagemesh_wire::local::Request::Open {
             name: name.clone(),

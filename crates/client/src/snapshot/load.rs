@@ -59,6 +59,7 @@ fn nameless(mesh: &Mesh, header: &Header) -> SnapshotResult<Segment> {
         mode: header.spec.mode,
         policy: header.spec.policy,
         exclusive: true,
+        replicas: header.spec.replicas,
     };
     let name = format!(".load-{}-{}", mesh.node().0, std::process::id());
     let segment = mesh.create(&name, header.spec.size.0, options)?;

@@ -47,8 +47,9 @@ pub(crate) enum ProgramRequest {
     Purge(PageIndex, PageCount, bool),
     /// Tell the process when one of the pages changes.
     WatchRange(PageIndex, PageCount),
-    /// Send copies of pages to all nodes that use them (E5), of prefixes only, if so.
-    Publish(PageIndex, PageCount, bool),
+    /// Send copies of pages to all nodes that use them (E5), of prefixes only, if so; and wait until
+    /// the replica has them, if so.
+    Publish(PageIndex, PageCount, bool, bool),
     /// Keep the whole segment from changing, for a snapshot.
     Hold,
     /// End of that.
@@ -119,6 +120,15 @@ pub(crate) trait Hooks {
     /// What each mapping here shows, under a policy whose mappings differ in that.
     fn shown(&self) -> Vec<(MappingId, View)> {
         Vec::new()
+    }
+
+    /// Contents are to be on so many other nodes, too. Called once, before all else.
+    ///
+    /// # Errors
+    /// If the policy does not do that.
+    fn keep_replicas(&mut self, _: u8) -> Result<(), Refusal> {
+        let why = "only segments of policy views have replicas yet: leave out the replicas, or choose policy views";
+        Err(Refusal::Invalid(why.into()))
     }
 
     /// A thread faulted at a page. The policy answers with `Effect::Map` or `Effect::Fail`, at once

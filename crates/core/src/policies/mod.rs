@@ -17,7 +17,7 @@ use named::named;
 pub use release::messages as release_messages;
 
 use pagemesh_wire::SegmentId;
-use pagemesh_wire::peer::{self, Refusal};
+use pagemesh_wire::peer::{self, Refusal, SegmentSpec};
 use serde::{Deserialize, Serialize};
 use std::ops::{Deref, DerefMut};
 
@@ -42,11 +42,12 @@ macro_rules! policies {
             pub(crate) fn open(
                 segment: SegmentId,
                 pages: u32,
-                chosen: peer::Policy,
+                spec: &SegmentSpec,
             ) -> Result<Self, Refusal> {
+                let chosen = spec.policy;
                 $($(#[$if])*
                 if let Some(opened) = <$state as Open>::open(segment, pages, chosen) {
-                    return opened.map(Self::$name);
+                    return with_replicas(Self::$name(opened?), spec.replicas);
                 })*
                 let why = format!("this daemon has no policy {chosen:?}; use one that `pagemesh create --help` names");
                 Err(Refusal::Invalid(why))
@@ -71,6 +72,19 @@ macro_rules! policies {
             }
         }
     };
+}
+
+/// The policy keeps so many replicas.
+fn with_replicas(mut policy: Policy, count: u8) -> Result<Policy, Refusal> {
+    if count > peer::Policy::REPLICAS {
+        let most = peer::Policy::REPLICAS;
+        let why = format!("{count} replicas: a segment has {most} at most");
+        return Err(Refusal::Invalid(why));
+    }
+    if count > 0 {
+        policy.keep_replicas(count)?;
+    }
+    Ok(policy)
 }
 
 policies! {

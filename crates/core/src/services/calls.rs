@@ -3,7 +3,7 @@
 
 use super::Services;
 use crate::caller::Caller;
-use crate::directory::Opening;
+use crate::directory::{Opening, check_name};
 use crate::effect::{Effect, Reply};
 use crate::event::Event;
 use crate::limits::LIST_PAGE;
@@ -105,6 +105,7 @@ impl Services {
                 }
                 peer::Reply::Done
             }
+            Call::TakePart(info) => self.told_of_segment(&info),
             Call::Leave => {
                 self.answer(cx, caller, peer::Reply::Done);
                 self.declare_dead(cx, caller.node, Health::Left);
@@ -220,6 +221,22 @@ impl Services {
             segment.policy.gone(cx, Gone::Membership);
         } else {
             cx.push(Effect::Forget { segment: id });
+        }
+    }
+
+    /// Another node wants this one to take part in a segment, which it does not know yet.
+    fn told_of_segment(&mut self, info: &SegmentInfo) -> peer::Reply {
+        let has_pages = info.spec.size.pages().is_some_and(|pages| pages.0 > 0);
+        if self.segments.contains_key(&info.id) {
+            return peer::Reply::Done;
+        }
+        if !has_pages || check_name(&info.name).is_err() || info.spec.replicas == 0 {
+            let why = "no segment with replicas has this name and size";
+            return peer::Reply::Refused(Refusal::Invalid(why.into()));
+        }
+        match self.take_part(info) {
+            Ok(_) => peer::Reply::Done,
+            Err(why) => peer::Reply::Refused(why),
         }
     }
 

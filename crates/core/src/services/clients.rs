@@ -134,8 +134,9 @@ impl Services {
                 first,
                 count,
                 short,
+                waits,
             } => {
-                let request = ProgramRequest::Publish(first, count, short);
+                let request = ProgramRequest::Publish(first, count, short, waits);
                 (segment, first, count, request)
             }
             Request::Hold { segment } => {

@@ -266,6 +266,7 @@ fn info(id: Id, perm: Perm, shm: &Shm) -> SegmentInfo {
             size: ByteLen(shm.size),
             mode: perm.mode & 0o777,
             policy: Policy::default(),
+            replicas: 0,
         },
         owner: (perm.uid, perm.gid),
         removed: perm.mode & SHM_DEST != 0,

@@ -421,6 +421,7 @@ fn a_program_whose_views_hold_no_consistent_copy_goes_on() {
         first,
         count,
         short: false,
+        waits: false,
     };
     let ticket = cluster.ask(N2, publish);
     cluster.settle();

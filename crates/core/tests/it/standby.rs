@@ -25,6 +25,7 @@ pub(crate) fn create(name: &str) -> Request {
         size: ByteLen(4096),
         mode: 0o640,
         policy: Policy::default(),
+        replicas: 0,
     };
     Request::Open {
         name: name.into(),

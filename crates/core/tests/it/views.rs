@@ -80,6 +80,7 @@ fn publish(cluster: &mut Cluster, node: NodeId, segment: SegmentId, count: u32) 
         first,
         count,
         short,
+        waits: false,
     };
     let ticket = cluster.ask(node, request);
     cluster.settle();
@@ -211,6 +212,7 @@ fn a_run_that_a_shorter_publication_overtakes_is_asked_for_no_more() {
         first,
         count,
         short,
+        waits: false,
     };
     cluster.ask(HOME, request);
     let mut pages = 0;

@@ -48,6 +48,7 @@ impl Driver {
             readable: seen.readable,
             writable: seen.writable,
             owned: seen.owned,
+            unreplicated: seen.unreplicated,
             pages: seen.pages,
         })))
     }
@@ -86,6 +87,7 @@ impl Driver {
             problems: self.problems(Time(now)),
             keeper: keeper.and_then(|id| u32::try_from(id).ok()).unwrap_or(0),
             takeovers: self.executor.life.takeovers,
+            unreplicated: self.pages_unreplicated(),
             control: ControlStatus {
                 disk: self.disk(),
                 ..self.node.control(Time(now))

@@ -105,12 +105,14 @@ fn of_views(request: &Request) -> (Ask, Range, bool) {
             first,
             count,
             short,
+            waits,
         } => {
             let ask = Ask::Publish {
                 segment,
                 first,
                 count,
                 short,
+                waits,
             };
             (ask, (segment, first, count), true)
         }

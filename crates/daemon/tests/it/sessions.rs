@@ -242,6 +242,7 @@ fn make(name: &str) -> Request {
             size: ByteLen(4096),
             mode: 0o600,
             policy: pagemesh_wire::peer::Policy::default(),
+            replicas: 0,
         }),
         exclusive: false,
         write: true,

@@ -259,6 +259,7 @@ impl Pair {
                     manager: Manager::Dynamic,
                     window: Window::Auto,
                 },
+                replicas: 0,
             }),
             exclusive: false,
             write: true,

@@ -32,6 +32,7 @@ fn pages() -> PageReport {
         readable: 200,
         writable: 100,
         owned: 50,
+        unreplicated: 5,
         pages: vec![PageLine {
             page: PageIndex(3),
             rights: 2,
@@ -60,6 +61,7 @@ fn status() -> NodeStatus {
         problems: vec!["why, and the cure".into()],
         keeper: 300,
         takeovers: 1,
+        unreplicated: 300,
         control: ControlStatus {
             coordinator: NodeId(1),
             term: 2,
@@ -163,7 +165,7 @@ samples! {
             view: View { consistent: false, short: true, data_driven: true },
         };
         Purge: Request::Purge { segment: page().segment(), first: PageIndex(3), count: PageCount(300), short: true };
-        Publish: Request::Publish { segment: page().segment(), first: PageIndex(3), count: PageCount(300), short: false };
+        Publish: Request::Publish { segment: page().segment(), first: PageIndex(3), count: PageCount(300), short: false, waits: true };
         WatchRange: Request::WatchRange { segment: page().segment(), first: PageIndex(3), count: PageCount(300) };
         Hold: Request::Hold { segment: page().segment() };
         EndHold: Request::EndHold { segment: page().segment() };

@@ -198,6 +198,7 @@ pub(super) fn spec() -> SegmentSpec {
         size: ByteLen(5000),
         mode: 0o640,
         policy: Policy::default(),
+        replicas: 0,
     }
 }
 
@@ -365,6 +366,7 @@ samples! {
         TakeOver: Call::TakeOver { term: Term(2 << 16 | 3) };
         SysvGather: Call::SysvGather { after: Some((sysv::Family::Sem, -300)) };
         Memory: Call::Memory;
+        TakePart: Call::TakePart(Box::new(info()));
     }
 }
 

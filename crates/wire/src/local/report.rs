@@ -80,6 +80,9 @@ pub struct PageReport {
     pub writable: u64,
     /// Pages owned here.
     pub owned: u64,
+    /// Pages that this node must see on a second node, and that are not there yet: a segment with
+    /// replicas.
+    pub unreplicated: u64,
     /// The pages asked for.
     pub pages: Vec<PageLine>,
 }
@@ -249,4 +252,6 @@ pub struct NodeStatus {
     pub takeovers: u32,
     /// Who coordinates.
     pub control: ControlStatus,
+    /// Pages of segments with replicas that this node has, and no second node yet.
+    pub unreplicated: u64,
 }

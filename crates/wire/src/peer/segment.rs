@@ -126,6 +126,9 @@ impl Policy {
     pub const NO_WATCH: &str = "pages of policy release change when their node takes a lock or \
         leaves a barrier; wait for those, or for a condition variable";
 
+    /// Replicas of a segment at most.
+    pub const REPLICAS: u8 = 1;
+
     /// Bytes of a short page, unless the creator of the segment says otherwise: those of Mether.
     pub const SHORT: u16 = 32;
     /// The smallest local memory of a private segment: an instruction of a program may touch
@@ -182,6 +185,10 @@ pub struct SegmentSpec {
     pub mode: u16,
     /// The policy.
     pub policy: Policy,
+    /// Other nodes that have the newest contents, so that they outlive the node that has the pages;
+    /// [`Policy::REPLICAS`] at most.
+    #[serde(default)]
+    pub replicas: u8,
 }
 
 /// The facts about a segment that all members may know.

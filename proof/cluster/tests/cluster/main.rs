@@ -46,6 +46,7 @@ mod reductions;
 mod rejoining;
 mod release;
 mod replacement;
+mod replicas;
 mod request_slots;
 mod resuming;
 mod sealing;

@@ -506,6 +506,7 @@ impl Cluster {
             size: ByteLen(u64::from(frames) * PAGE_SIZE as u64),
             mode: 0o600,
             policy: Policy::Files,
+            replicas: 0,
         };
         let name = format!("cache{host}-{}", self.last);
         let request = Request::Open {

@@ -166,6 +166,7 @@ fn log() -> Decisions {
             size: ByteLen(4096),
             mode: 0o600,
             policy: Policy::default(),
+            replicas: 0,
         },
         owner: (0, 0),
         removed: false,

@@ -95,6 +95,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
             size: ByteLen(pages * PAGE as u64),
             mode: 0o600,
             policy,
+            replicas: 0,
         },
         page_size: PAGE as u32,
         saved: 1_700_000_000_000_000_000,

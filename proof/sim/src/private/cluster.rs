@@ -512,6 +512,7 @@ impl Cluster {
             size: ByteLen(u64::from(state.program.pages) * PAGE_SIZE as u64),
             mode: 0o600,
             policy: Policy::Private { local, backing },
+            replicas: 0,
         };
         let name = format!("memory{host}-{}", self.deaths);
         let request = Request::Open {

@@ -239,6 +239,7 @@ impl World {
             size: ByteLen(2 * PAGE_SIZE as u64),
             mode: 0o600,
             policy: Policy::Private { local, backing },
+            replicas: 0,
         };
         let request = Request::Open {
             name: "memory".into(),

@@ -113,6 +113,7 @@ impl Cluster {
                 manager,
                 window: Window::Nanos(0),
             },
+            replicas: 0,
         };
         self.hosts[host].program.doing = Doing::Opening(at);
         let makes = maker(at, self.hosts.len()) == host;

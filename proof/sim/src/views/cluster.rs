@@ -9,7 +9,7 @@ use crate::small::{self, Check, Log, Queue};
 use core::net::SocketAddr;
 use pagemesh_core::{Input, Node, Reply, Request, Rights, Time};
 use pagemesh_wire::local::{Advice, View};
-use pagemesh_wire::peer::{Access, Credentials, Message, Policy, Refusal, SegmentSpec};
+use pagemesh_wire::peer::{Access, Credentials, Health, Message, Policy, Refusal, SegmentSpec};
 use pagemesh_wire::{
     ByteLen, ClientId, ClusterId, MappingId, PAGE_SIZE, PageCount, PageIndex, PublicKey, SegmentId,
     Ticket,
@@ -73,7 +73,7 @@ enum Step {
     Open,
     Access(PageIndex, usize, bool),
     Purge(PageIndex, bool),
-    Publish(PageIndex, bool),
+    Publish(PageIndex, bool, bool),
     PublishRun,
     Leave,
 }
@@ -89,6 +89,8 @@ struct Host {
     deadline: Option<Time>,
     step: Option<(Step, Time)>,
     waits: Option<Ticket>,
+    /// What it publishes and waits for: pages, and their value.
+    keeping: Option<(PageIndex, u32, u64)>,
     steps: u32,
     /// The greatest values seen, by page and word.
     seen: BTreeMap<(PageIndex, usize), u64>,
@@ -105,6 +107,12 @@ pub(super) struct Cluster {
     /// which it is.
     last: BTreeMap<PageIndex, Option<u64>>,
     published: BTreeMap<PageIndex, u64>,
+    /// What is on a second node, as its publisher was told.
+    kept: BTreeMap<PageIndex, u64>,
+    /// When a host vanished, every page was on two nodes.
+    sound: bool,
+    /// The host that publishes runs.
+    publisher: usize,
     /// The greatest value ever stored.
     value: u64,
     tickets: u64,
@@ -127,6 +135,9 @@ impl Cluster {
             options,
             last: BTreeMap::new(),
             published: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            sound: false,
+            publisher: usize::from(options.replicas > 0),
             value: 0,
             tickets: 0,
             log: Log::new(lines),
@@ -149,6 +160,7 @@ impl Cluster {
                 deadline: None,
                 step: None,
                 waits: None,
+                keeping: None,
                 steps: 0,
                 seen: BTreeMap::new(),
             });
@@ -220,6 +232,7 @@ impl Cluster {
 
     /// Without deaths, every copy that is still mapped is the last that was published.
     fn is_settled(&self) -> Check {
+        self.is_replicated()?;
         if self.options.profile != Profile::Calm || self.seen.left > 0 {
             return Ok(());
         }
@@ -241,9 +254,64 @@ impl Cluster {
         Ok(())
     }
 
+    /// Pages that no second node has, as a host knows.
+    fn lacking(&self, host: usize) -> u64 {
+        let host = &self.hosts[host];
+        let segment = host.segment.unwrap_or_default();
+        let found = host.node.inspect(segment, PageIndex(0), 0);
+        found.map_or(0, |found| found.unreplicated)
+    }
+
+    /// When all is quiet, the next death may come.
+    fn is_replicated(&self) -> Check {
+        let living = (0..self.hosts.len()).filter(|host| self.lives(*host));
+        let living: Vec<_> = living.collect();
+        let lacks = living.iter().find(|host| self.lacking(**host) > 0);
+        match lacks.filter(|_| living.len() > 1) {
+            None => Ok(()),
+            Some(host) => Err(format!(
+                "h{} still has {} pages that no second node has",
+                host + 1,
+                self.lacking(*host)
+            )),
+        }
+    }
+
+    fn lives(&self, host: usize) -> bool {
+        !self.hosts[host].gone && !self.hosts[host].left
+    }
+
+    /// Whether what was on two nodes must still be there: one host at most has died.
+    fn one_died(&self) -> bool {
+        let members = &self.hosts[0].node.view().members;
+        let dead = members.iter().filter(|m| m.health == Health::Dead).count();
+        let vanished = self.hosts.iter().filter(|host| host.gone).count();
+        self.options.replicas > 0 && dead.max(vanished) <= 1
+    }
+
+    /// INV-published-survives: the consistent copy has what a publisher was told is kept.
+    fn check_survives(&mut self, host: usize, page: PageIndex) -> Check {
+        let kept = self.kept.get(&page).copied().unwrap_or(0);
+        if !self.one_died() || kept == 0 {
+            return Ok(());
+        }
+        let found = self.hosts[host]
+            .memory
+            .frame(page)
+            .map_or(0, |frame| frame[0]);
+        if found < kept {
+            let why = format!("h{} finds {found} of {page}, {kept} was kept", host + 1);
+            return Err(format!("INV-published-survives: {why}"));
+        }
+        self.seen.survived += self.seen.crashed;
+        Ok(())
+    }
+
     /// The pages of a publication change together, wherever nobody stores to them.
     fn check_runs(&self) -> Check {
-        for (number, host) in self.hosts.iter().enumerate().skip(1) {
+        let moved = self.options.replicas > 0 && self.seen.crashed + self.seen.left > 0;
+        let hosts = self.hosts.iter().enumerate();
+        for (number, host) in hosts.filter(|(number, _)| *number != self.publisher && !moved) {
             let pages = (RUN.0..PAGES).map(PageIndex);
             let frames: Vec<_> = pages.filter_map(|page| host.memory.frame(page)).collect();
             if frames.iter().any(|frame| *frame != frames[0]) {
@@ -276,6 +344,10 @@ impl Cluster {
             Event::Run(host) if !self.hosts[host].gone => self.step(host),
             Event::Crash(host) if self.hosts[host].segment.is_some() => {
                 self.note(host, || "vanishes".into());
+                self.sound = (0..self.hosts.len()).all(|host| self.lacking(host) == 0);
+                if host == self.publisher {
+                    self.publisher = 0;
+                }
                 self.hosts[host].gone = true;
                 self.seen.crashed += 1;
                 // What only it had is lost.
@@ -293,7 +365,7 @@ impl Cluster {
 
     fn draw(&mut self, host: usize) -> Step {
         let page = PageIndex(self.dice.index(SINGLE as usize) as u32);
-        let leaves = self.options.profile != Profile::Calm && host > 0;
+        let leaves = self.options.profile != Profile::Calm && host > self.publisher;
         match self.dice.index(100) {
             0..30 => Step::Access(page, 0, true),
             30..40 => Step::Access(page, 0, false),
@@ -301,9 +373,12 @@ impl Cluster {
             55..65 => Step::Access(page, 2, false),
             65..68 => Step::Access(page, 3, false),
             68..78 => Step::Purge(page, self.dice.index(2) == 0),
-            78..90 => Step::Publish(page, self.dice.index(2) == 0),
+            78..90 => {
+                let waits = self.options.replicas > 0 && self.dice.index(2) == 0;
+                Step::Publish(page, self.dice.index(2) == 0, waits)
+            }
             90 if leaves => Step::Leave,
-            _ if host == 0 => Step::PublishRun,
+            _ if host == self.publisher => Step::PublishRun,
             _ => Step::Access(page, 1, false),
         }
     }
@@ -336,12 +411,19 @@ impl Cluster {
                 count: PageCount(1),
                 short,
             },
-            (Step::Publish(first, short), Some(segment)) => Request::Publish {
-                segment,
-                first,
-                count: PageCount(1),
-                short,
-            },
+            (Step::Publish(first, short, waits), Some(segment)) => {
+                let holds = self.hosts[host].memory.is_writable(first);
+                let value = self.hosts[host].memory.frame(first).filter(|_| holds);
+                let value = value.filter(|_| waits).map(|frame| frame[0]);
+                self.hosts[host].keeping = value.map(|value| (first, 1, value));
+                Request::Publish {
+                    segment,
+                    first,
+                    count: PageCount(1),
+                    short,
+                    waits,
+                }
+            }
             (Step::Leave, Some(_)) => Request::Leave,
             _ => Request::Open {
                 name: "a".into(),
@@ -349,6 +431,7 @@ impl Cluster {
                     size: ByteLen(u64::from(PAGES) * PAGE_SIZE as u64),
                     mode: 0o600,
                     policy: Policy::Views { prefix: 32 },
+                    replicas: self.options.replicas,
                 }),
                 exclusive: false,
                 write: true,
@@ -450,6 +533,7 @@ impl Cluster {
 
     /// The consistent copy has the last store.
     fn check_latest(&mut self, host: usize, page: PageIndex) -> Check {
+        self.check_survives(host, page)?;
         let frame = self.hosts[host].memory.frame(page);
         let found = frame.map_or(0, |frame| frame[0]);
         match self.last.entry(page).or_insert(Some(0)) {
@@ -473,7 +557,11 @@ impl Cluster {
         if let Some(page) = pages().find(lacks) {
             return self.fault(host, page, mapping, true);
         }
+        for page in pages() {
+            self.check_survives(host, page)?;
+        }
         self.value += 1;
+        self.hosts[host].keeping = Some((RUN, PAGES - RUN.0, self.value));
         for page in pages() {
             self.hosts[host].memory.store(page, self.value);
             self.published.insert(page, self.value);
@@ -483,6 +571,7 @@ impl Cluster {
             first: RUN,
             count: PageCount(PAGES - RUN.0),
             short: false,
+            waits: self.options.replicas > 0,
         };
         self.ask(host, request)
     }
@@ -506,6 +595,13 @@ impl Cluster {
                 self.done(host);
             }
             Reply::Done => {
+                if let Some((first, count, value)) = self.hosts[host].keeping.take() {
+                    self.seen.waited += 1;
+                    for page in (first.0..first.0 + count).map(PageIndex) {
+                        let kept = self.kept.entry(page).or_default();
+                        *kept = value.max(*kept);
+                    }
+                }
                 match self.hosts[host].step {
                     Some((Step::Purge(..), _)) => self.seen.purges += 1,
                     Some((Step::Leave, _)) => {
@@ -514,7 +610,7 @@ impl Cluster {
                         // Pages that nobody ever touched begin anew elsewhere, at zero.
                         return Ok(());
                     }
-                    Some((Step::Publish(page, _), _)) => {
+                    Some((Step::Publish(page, ..), _)) => {
                         let holds = self.hosts[host].memory.is_writable(page);
                         if let Some(Some(last)) = self.last.get(&page).filter(|_| holds) {
                             self.published.insert(page, *last);

@@ -124,13 +124,18 @@ impl Memory {
 
     pub(super) fn evict(&mut self, page: PageIndex, keep: bool) -> Result<(), String> {
         let slot = self.slots.entry(page).or_default();
+        let writable = slot.rights.values().any(|rights| *rights == Rights::Write);
         if self.mistake != Some(ViewsMistake::StaysWritable) {
             slot.rights.clear();
         }
         let frame = slot.frame.take();
         if keep {
             let kept = frame.ok_or_else(|| format!("{page} is kept, and is empty"))?;
-            let lost = self.mistake == Some(ViewsMistake::StashForgotten);
+            let lost = match self.mistake {
+                Some(ViewsMistake::StashForgotten) => true,
+                Some(ViewsMistake::ReplicaPurged) => !writable,
+                _ => false,
+            };
             slot.stash = Some(if lost { [0; 2] } else { kept });
         }
         Ok(())

@@ -5,7 +5,10 @@
 //! - a value that a load returns was stored, and no thread sees a page go back, until a node dies;
 //! - the pages of a publication of several change together;
 //! - every access on demand ends;
-//! - where no node dies, every copy has the last publication when all is quiet.
+//! - where no node dies, every copy has the last publication when all is quiet;
+//! - with a replica, no page is lost by a death when all was on two nodes, the consistent copy has
+//!   what was acknowledged before or something newer, and all is on two nodes again in the end
+//!   (INV-published-survives).
 //!
 //! A world of its own, smaller than [`crate::world`]: no journals, seals or scenarios.
 
@@ -30,6 +33,8 @@ pub enum ViewsMistake {
     OneByOne,
     /// A short refresh overwrites the whole page.
     PrefixFillsAll,
+    /// A purge drops a copy that a holder counts on.
+    ReplicaPurged,
 }
 
 /// The options of a run.
@@ -39,6 +44,9 @@ pub struct ViewsRun {
     pub seed: u64,
     /// How bad the network is.
     pub profile: Profile,
+    /// Of the segment. With one, half of the publications wait for it, and a death loses nothing of
+    /// those.
+    pub replicas: u8,
     /// A mistake that must be found.
     pub planted: Option<ViewsMistake>,
 }
@@ -68,6 +76,10 @@ pub struct ViewsSeen {
     pub regained: u64,
     /// Accesses of pages of which no copy was left.
     pub lost: u64,
+    /// Publications that waited for the replica.
+    pub waited: u64,
+    /// Pages published and kept, whose consistent copy was looked at after a death.
+    pub survived: u64,
 }
 
 /// Runs one seed.

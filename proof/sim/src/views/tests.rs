@@ -3,12 +3,13 @@ use super::{ViewsMistake, ViewsRun, ViewsSeen, ViewsSetting, explore_views, view
 use crate::plan::Profile;
 use std::path::Path;
 
-fn seeds(seeds: std::ops::Range<u64>, profile: Profile) -> ViewsSeen {
+fn seeds(seeds: std::ops::Range<u64>, profile: Profile, replicas: u8) -> ViewsSeen {
     let mut all = ViewsSeen::default();
     for seed in seeds {
         let run = views(ViewsRun {
             seed,
             profile,
+            replicas,
             planted: None,
         });
         let seen = run.unwrap_or_else(|why| panic!("{why}\nseed {seed}, {profile:?}"));
@@ -19,13 +20,15 @@ fn seeds(seeds: std::ops::Range<u64>, profile: Profile) -> ViewsSeen {
         all.crashed += seen.crashed;
         all.regained += seen.regained;
         all.lost += seen.lost;
+        all.waited += seen.waited;
+        all.survived += seen.survived;
     }
     all
 }
 
 #[test]
 fn e1_to_e9_hold_where_nothing_gets_lost_for_long() {
-    let seen = seeds(0..150, Profile::Calm);
+    let seen = seeds(0..150, Profile::Calm, 0);
     assert!(
         seen.loads > 1_000 && seen.moves > 500 && seen.runs > 100,
         "{seen:?}"
@@ -34,11 +37,34 @@ fn e1_to_e9_hold_where_nothing_gets_lost_for_long() {
 
 #[test]
 fn eb4_they_hold_under_loss_and_deaths() {
-    let seen = seeds(0..150, Profile::Harsh);
+    let seen = seeds(0..150, Profile::Harsh, 0);
     assert!(
         seen.crashed > 10 && seen.left > 10 && seen.regained > 5,
         "{seen:?}"
     );
+}
+
+#[test]
+fn what_is_published_survives_a_death() {
+    let calm = seeds(0..100, Profile::Calm, 1);
+    assert!(calm.waited > 200 && calm.runs > 50, "{calm:?}");
+    let seen = seeds(0..300, Profile::Harsh, 1);
+    let survived = seen.survived > 100 && seen.waited > 300;
+    assert!(survived && seen.crashed > 20, "{seen:?}");
+}
+
+#[test]
+fn a_replica_that_is_purged_is_found() {
+    let found = (0..200).any(|seed| {
+        let run = ViewsRun {
+            seed,
+            profile: Profile::Harsh,
+            replicas: 1,
+            planted: Some(ViewsMistake::ReplicaPurged),
+        };
+        views(run).is_err_and(|why| why.contains("INV-published-survives"))
+    });
+    assert!(found);
 }
 
 #[test]
@@ -56,6 +82,7 @@ fn planted_mistakes_are_found() {
             views(ViewsRun {
                 seed,
                 profile,
+                replicas: 0,
                 planted,
             })
             .is_err()

@@ -78,10 +78,12 @@ impl Small {
     }
 }
 
+/// Every second seed has a segment with a replica.
 fn of_views(seed: u64, profile: Profile) -> ViewsRun {
     ViewsRun {
         seed,
         profile,
+        replicas: (seed % 2) as u8,
         planted: None,
     }
 }

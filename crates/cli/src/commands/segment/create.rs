@@ -41,6 +41,10 @@ pub(crate) struct Create {
     /// Bytes of a short page, a multiple of 8 up to 4096; 32 unless it is given (views)
     #[arg(long, value_name = "BYTES")]
     prefix: Option<u16>,
+    /// Other nodes that have what was published, so that it outlives the node that has the
+    /// pages: 0 or 1 (views)
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    replicas: u8,
     /// Do nothing if it exists already
     #[arg(long)]
     if_missing: bool,
@@ -67,6 +71,7 @@ impl Create {
                     .with_local(ByteLen(local))
                     .map_err(anyhow::Error::msg)
             })?,
+            replicas: self.replicas,
         };
         let mut control = crate::commands::connect(global)?;
         let reply = control.ask(Request::Open {

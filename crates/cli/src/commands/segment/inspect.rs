@@ -101,16 +101,22 @@ fn nothing_known(info: SegmentInfo) -> PageReport {
         readable: 0,
         writable: 0,
         owned: 0,
+        unreplicated: 0,
         pages: Vec::new(),
     }
 }
 
 fn summary(report: &PageReport) -> String {
     let pages = report.info.spec.size.pages().map_or(0, |pages| pages.0);
-    format!(
+    let summary = format!(
         "{}: of {pages} pages this node knows {}, reads {}, writes {}, owns {}",
         report.info.name, report.known, report.readable, report.writable, report.owned
-    )
+    );
+    match (report.info.spec.replicas, report.unreplicated) {
+        (0, _) => summary,
+        (_, 0) => format!("{summary}; what it owns is on a second node"),
+        (_, lacking) => format!("{summary}; {lacking} are on no second node yet"),
+    }
 }
 
 fn table(pages: &[PageLine]) -> Table {
@@ -156,6 +162,7 @@ fn document(report: &PageReport, node: u16) -> Value {
         "readable": report.readable,
         "writable": report.writable,
         "owned": report.owned,
+        "unreplicated": report.unreplicated,
         "pages": pages,
     })
 }

@@ -57,8 +57,9 @@ pub(super) fn document(info: &SegmentInfo) -> Value {
         "mode": mode(info),
         "uid": info.owner.0,
         "gid": info.owner.1,
-        "policy": "sequential",
+        "policy": rules(info).split(&['/', ',']).next(),
         "manager": manager(info),
+        "replicas": info.spec.replicas,
         "window_ns": window_nanos(info),
         "home": info.id.home().0,
         "nodes": info.attached.iter().map(|node| node.0).collect::<Vec<_>>(),
@@ -87,6 +88,15 @@ fn manager(info: &SegmentInfo) -> &'static str {
 }
 
 fn policy(info: &SegmentInfo) -> String {
+    let rules = rules(info);
+    match info.spec.replicas {
+        0 => rules,
+        1 => format!("{rules}, 1 replica"),
+        more => format!("{rules}, {more} replicas"),
+    }
+}
+
+fn rules(info: &SegmentInfo) -> String {
     match info.spec.policy {
         Policy::Sequential { .. } => format!("sequential/{}", manager(info)),
         Policy::Release { spread } => format!("release/{}", spread.name()),

@@ -389,6 +389,7 @@ impl Hooks for Private {
             )
         };
         Inspection {
+            unreplicated: 0,
             known: self.pages.len() as u64,
             readable: self.mapped.len().into(),
             writable: self.pages.values().filter(writable).count() as u64,

@@ -420,6 +420,7 @@ impl Hooks for Release {
             queued: 0,
         };
         Inspection {
+            unreplicated: 0,
             known: self.pages.len() as u64,
             readable: self.pages.count(|page| page.rights >= Rights::Read),
             writable: self.pages.count(|page| page.rights == Rights::Write),

@@ -430,6 +430,7 @@ impl Hooks for Sequential {
             self.pages.iter().filter(|(_, page)| pick(page)).count() as u64
         };
         Inspection {
+            unreplicated: 0,
             known: self.pages.len() as u64,
             readable: count(&|page| page.rights >= Rights::Read),
             writable: count(&|page| page.rights == Rights::Write),

@@ -7,7 +7,7 @@
 //! from a node that is gone, so no copy is under way that the census does not see.
 
 use super::Views;
-use super::messages::{Body, Copied, Found};
+use super::messages::{Body, Copied, Found, Stamp};
 use super::page::{Census, Valid};
 use crate::event::Event;
 use crate::shell::Cx;
@@ -23,16 +23,17 @@ impl Views {
         }
         let version = page.version;
         if let Some(node) = page.elected {
-            return self.say(
-                cx,
-                node,
-                &Body::Become {
-                    page: index,
-                    version,
-                },
-            );
+            let number = page.stamp.number;
+            let page = index;
+            let said = Body::Become {
+                page,
+                version,
+                number,
+            };
+            return self.say(cx, node, &said);
         }
-        let (hint, copy) = (page.hint, page.copy());
+        let (hint, number) = (page.hint, page.stamp.number);
+        let copy = self.offer(self.pages.get(&index));
         let census = Census {
             round: cx.next_request(),
             missing: cx.shell.peers(),
@@ -41,6 +42,7 @@ impl Views {
             version,
             hint,
             best: copy.map(|copy| (copy, cx.me())),
+            number,
         };
         self.page(cx, index).census = Some(census);
         self.ask_all(cx, index);
@@ -86,7 +88,8 @@ impl Views {
                 version: 0,
                 hint: self.segment.home(),
                 holds: self.segment.home() == cx.me(),
-                copy: None,
+                copy: self.offer(None),
+                number: 0,
             },
             Some(page) => Found {
                 page: index,
@@ -94,7 +97,8 @@ impl Views {
                 version: page.version,
                 hint: page.hint,
                 holds: page.holds || page.passing.is_some(),
-                copy: page.copy(),
+                copy: self.offer(Some(page)),
+                number: page.stamp.number,
             },
         };
         self.say(cx, home, &Body::Found(found));
@@ -103,11 +107,13 @@ impl Views {
     /// A member has answered.
     pub(super) fn found(&mut self, cx: &mut Cx<'_>, from: NodeId, found: Found) {
         let index = found.page;
+        let whole_first = self.replicas.on;
         let Some(census) = &mut self.page(cx, index).census else {
             return cx.emit(Event::Stale {});
         };
         let stamps = found.copy.map(|copy| copy.stamp);
-        let possible = stamps.is_none_or(|stamp| stamp.is_possible()) && found.version < 1 << 62;
+        let possible = stamps.is_none_or(|stamp| stamp.is_possible())
+            && found.version.max(found.number) < 1 << 62;
         if !possible || census.round != found.round || !census.missing.remove(from) {
             return cx.emit(Event::Stale {});
         }
@@ -115,7 +121,10 @@ impl Views {
         if found.version > census.version && found.hint.is_valid() {
             (census.version, census.hint) = (found.version, found.hint);
         }
-        let better = |copy: &Copied| census.best.is_none_or(|(best, _)| *copy > best);
+        census.number = census.number.max(found.number);
+        // A replica is whole; a newer copy that is not has less of what was published.
+        let rank = |copy: Copied| (whole_first && copy.whole, copy);
+        let better = |copy: &Copied| census.best.is_none_or(|(best, _)| rank(*copy) > rank(best));
         if let Some(copy) = found.copy.filter(better) {
             census.best = Some((copy, from));
         }
@@ -158,29 +167,35 @@ impl Views {
             return;
         }
         let untouched = page.version == 0 && cx.has_left(segment.home());
+        // Zeros stand for pages that never moved.
+        let zeros = |copy: Copied| copy.stamp == Stamp::default();
+        let moved = page.version > 0;
+        let best = census.best.filter(|(copy, _)| !(moved && zeros(*copy)));
         page.version += 1;
         let version = page.version;
-        match census.best {
+        page.stamp.number = page.stamp.number.max(census.number);
+        let number = page.stamp.number;
+        match best {
             Some((_, node)) if node != me => {
                 (page.hint, page.elected) = (node, Some(node));
-                self.say(
-                    cx,
-                    node,
-                    &Body::Become {
-                        page: index,
-                        version,
-                    },
-                );
+                let page = index;
+                let said = Body::Become {
+                    page,
+                    version,
+                    number,
+                };
+                self.say(cx, node, &said);
             }
             None if !untouched => {
                 page.hint = me;
                 self.lost(cx, index, census.hint);
             }
-            best => {
+            _ => {
                 page.hint = me;
-                (page.holds, page.filled) = (true, best.is_some());
+                (page.holds, page.filled) = (true, page.copy().is_some());
                 page.stamp.version = version;
-                if best.is_none() {
+                page.unveil();
+                if !page.filled {
                     page.valid = Valid::Nothing;
                 }
                 self.drop_runs(cx, index);
@@ -199,17 +214,21 @@ impl Views {
         cx: &mut Cx<'_>,
         home: NodeId,
         index: PageIndex,
-        version: u64,
+        Stamp { version, number }: Stamp,
     ) {
         let (me, segment) = (cx.me(), self.segment);
+        let offer = self.offer(self.pages.get(&index));
         let page = self.page(cx, index);
+        if number >= 1 << 62 {
+            return cx.emit(Event::Malformed {});
+        }
         if home != cx.home(segment) || version >= 1 << 62 || page.holds {
             return cx.emit(Event::Stale {});
         }
         // A node that has declined, or had the copy and gave it away, says so again and again: the
         // home must not wait for it, and a late repetition must not make it the holder.
         let over = page.version >= version;
-        if over || page.copy().is_none() || page.passing.is_some() {
+        if over || offer.is_none() || page.passing.is_some() {
             if !over {
                 (page.version, page.hint) = (version, home);
             }
@@ -222,9 +241,15 @@ impl Views {
                 },
             );
         }
-        (page.holds, page.filled) = (true, true);
+        (page.holds, page.filled) = (true, page.copy().is_some());
         (page.version, page.hint, page.stamp.version) = (version, me, version);
-        (page.prefix_purged, page.purged, page.valid) = (false, false, Valid::Whole);
+        page.stamp.number = page.stamp.number.max(number);
+        (page.prefix_purged, page.purged, page.blank) = (false, false, false);
+        page.unveil();
+        page.valid = match page.filled {
+            true => Valid::Whole,
+            false => Valid::Nothing,
+        };
         self.drop_runs(cx, index);
         cx.emit(Event::Regained {
             segment,

@@ -12,7 +12,7 @@ use crate::timers::Timer;
 use core::time::Duration;
 use pagemesh_wire::local::View;
 use pagemesh_wire::peer::{Refusal, Subject};
-use pagemesh_wire::{MappingId, NodeId, PAGE_SIZE, PageIndex, RequestId, Version};
+use pagemesh_wire::{MappingId, NodeId, NodeSet, PAGE_SIZE, PageIndex, RequestId, Version};
 
 impl Views {
     pub(super) fn page(&mut self, cx: &Cx<'_>, index: PageIndex) -> &mut Page {
@@ -115,7 +115,7 @@ impl Views {
     }
 
     /// Sees to it that exactly what is wanted here is asked for.
-    fn ask(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+    pub(super) fn ask(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
         let (timer, renews) = (self.page_timer(index), self.renews);
         let page = self.page(cx, index);
         let (wish, has) = (page.wish(renews), page.want.as_ref().map(|want| want.wish));
@@ -331,6 +331,7 @@ impl Views {
             stamp,
             queue,
             backoff,
+            keepers: NodeSet::EMPTY,
         });
         cx.emit(Event::OwnershipGiven {
             segment,
@@ -339,6 +340,7 @@ impl Views {
             version: Version(stamp.version),
         });
         self.send_pass(cx, index);
+        self.keep_given(cx, index, to);
         let run = Run {
             first: index,
             count: 1,
@@ -398,12 +400,14 @@ impl Views {
             pages: (segment, index).into(),
             source: Source::Payload,
         });
-        let now = cx.now;
+        let (now, keeps) = (cx.now, self.replicas.on);
         let page = self.page(cx, index);
         (page.holds, page.filled, page.valid) = (true, true, Valid::Whole);
         (page.version, page.hint, page.stamp) = (version, me, pass.stamp);
         (page.prefix_purged, page.purged, page.seen) = (false, false, now);
         page.blank = false;
+        page.unveil();
+        page.giver = Some(from).filter(|_| keeps);
         let queue = pass.queue.into_iter().take(QUEUE);
         page.queue = queue.filter(|(node, _)| *node != me).collect();
         self.holds_now(cx, index);
@@ -421,6 +425,7 @@ impl Views {
             page: index,
             version,
         });
+        self.replicate(cx, index);
         self.changed(cx, index);
         self.serve(cx, index);
         self.serve_queue(cx, index);
@@ -437,6 +442,8 @@ impl Views {
                 segment,
                 page: index,
             });
+            self.release_all(cx, index, &passing);
+            self.settle(cx);
         }
     }
 
@@ -520,7 +527,7 @@ impl Views {
 
 impl Page {
     /// The node with the consistent copy, as far as `me` knows.
-    fn hint_of(&self, me: NodeId) -> NodeId {
+    pub(super) fn hint_of(&self, me: NodeId) -> NodeId {
         if self.holds { me } else { self.hint }
     }
 }

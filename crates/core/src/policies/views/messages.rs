@@ -127,8 +127,10 @@ pub(super) struct Found {
     pub(super) hint: NodeId,
     /// The consistent copy is here, or on its way from here.
     pub(super) holds: bool,
-    /// A copy is here.
+    /// A copy is here, or this node answers for zeros, which have no stamp.
     pub(super) copy: Option<Copied>,
+    /// The number of the newest refresh seen here.
+    pub(super) number: u64,
 }
 
 /// A copy: the greatest is the best.
@@ -169,8 +171,13 @@ pub(super) enum Body {
     },
     /// See [`Found`].
     Found(Found),
-    /// From the home: the holder is gone, and the copy here is the consistent one from now on.
-    Become { page: PageIndex, version: u64 },
+    /// From the home: the holder is gone, and the copy here is the consistent one from now on. No
+    /// living node has seen a refresh with a greater number.
+    Become {
+        page: PageIndex,
+        version: u64,
+        number: u64,
+    },
     /// To the home: there is no copy here any more.
     NoCopy { page: PageIndex, version: u64 },
     /// From the home, in answer to a request: the page is lost with this node.
@@ -179,4 +186,24 @@ pub(super) enum Body {
         request: RequestId,
         with: NodeId,
     },
+    /// From the holder to its backup: be the replica of these pages, as they were published, or as
+    /// they are.
+    Keep { run: Run },
+    /// To the holder: they are kept.
+    Kept { run: Run },
+    /// From a holder, present or former: another node keeps the page, which has moved so often.
+    Release {
+        page: PageIndex,
+        version: u64,
+        holder: NodeId,
+    },
+    /// From the node that answers for pages that never moved: be the replica of those that are
+    /// still zeros.
+    Zeros,
+    /// To that node: they are kept.
+    ZerosKept,
+    /// From a backup that leaves: another node must keep these pages; and zeros, if so.
+    Leaving { pages: Vec<PageIndex>, zeros: bool },
+    /// To it: another node answers for zeros.
+    ReleaseZeros,
 }

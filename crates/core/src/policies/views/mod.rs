@@ -5,16 +5,19 @@
 //! A mapping has a [`View`]: consistent or inconsistent, whole pages or their prefix, demand-driven
 //! or data-driven. [`holder`] serves faults and moves the consistent copy, [`refresh`] publishes
 //! and takes what passes by, [`listen`] knows who gets refreshes, [`census`] finds the copy again
-//! when its holder is gone, [`loss`] is for pages without any copy. [`page`] is what a node knows of one page.
+//! when its holder is gone, [`replicas`] and [`kept`] have contents on a second node, and [`loss`] is
+//! for pages without any copy. [`page`] is what a node knows of one page.
 
 mod census;
 mod holder;
+mod kept;
 mod left_behind;
 mod listen;
 mod loss;
 mod messages;
 mod page;
 mod refresh;
+mod replicas;
 
 use super::hooks::{Due, Gone, Hooks, Open, ProgramRequest, Waiting, Who};
 use crate::effect::{Effect, Reply, Rights, Source};
@@ -26,7 +29,7 @@ use crate::time::Time;
 use crate::timers::Timer;
 use core::time::Duration;
 use listen::Listeners;
-use messages::{Body, Want, Wish};
+use messages::{Body, Stamp, Want, Wish};
 use page::{Page, Valid};
 use pagemesh_wire::local::{Advice, PageLine, View};
 use pagemesh_wire::peer::{Access, Message, Payload, Policy, PolicyMessage, Refusal};
@@ -34,6 +37,7 @@ use pagemesh_wire::{
     ClientId, MappingId, NodeId, NodeSet, PAGE_SIZE, PageIndex, SegmentId, Ticket,
 };
 use refresh::{Arriving, Published};
+use replicas::Replicas;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -91,6 +95,8 @@ pub(crate) struct Views {
     /// zeros, instead of failing ([`Advice::Renew`]).
     #[serde(default)]
     renews: bool,
+    #[serde(default)]
+    replicas: Replicas,
 }
 
 impl Open for Views {
@@ -116,6 +122,7 @@ impl Open for Views {
             watches: Vec::new(),
             armed: None,
             renews: false,
+            replicas: Replicas::default(),
         }))
     }
 }
@@ -173,7 +180,8 @@ impl Views {
             | Body::Census { page, .. }
             | Body::Become { page, .. }
             | Body::Lost { page, .. }
-            | Body::NoCopy { page, .. } => Some(*page),
+            | Body::NoCopy { page, .. }
+            | Body::Release { page, .. } => Some(*page),
             _ => None,
         };
         let needs_page = matches!(body, Body::Pass(_) | Body::Refresh(_));
@@ -202,7 +210,22 @@ impl Views {
             Body::Census { page, round, epoch } => {
                 self.counted(cx, from, page, (round, epoch));
             }
-            Body::Become { page, version } => self.become_holder(cx, from, page, version),
+            Body::Become {
+                page,
+                version,
+                number,
+            } => self.become_holder(cx, from, page, Stamp { version, number }),
+            Body::Keep { run } => self.keep(cx, from, run),
+            Body::Kept { run } => self.kept(cx, from, run),
+            Body::Release {
+                page,
+                version,
+                holder,
+            } => self.released(cx, from, page, (version, holder)),
+            Body::Zeros => self.keep_zeros(cx, from),
+            Body::ZerosKept => self.zeros_kept(cx, from),
+            Body::Leaving { pages, zeros } => self.backup_leaves(cx, from, &pages, zeros),
+            Body::ReleaseZeros => self.zeros_released(cx, from),
             Body::Lost {
                 page,
                 request,
@@ -226,6 +249,14 @@ impl Views {
                 self.unmap(cx, index);
             }
             return;
+        }
+        if page.keeps.is_some()
+            && page.valid == Valid::Whole
+            && !(short && page.shown() == Valid::Whole)
+        {
+            page.veiled = Some(Valid::Nothing);
+            page.prefix_purged = false;
+            return self.unmap(cx, index);
         }
         if short && page.valid == Valid::Whole {
             page.prefix_purged = true;
@@ -329,7 +360,7 @@ impl Views {
         let mut runs: Vec<(NodeId, PageIndex, u32)> = Vec::new();
         for index in (first.0..first.0 + count).map(PageIndex) {
             let page = self.page(cx, index);
-            if page.holds || page.valid == Valid::Whole {
+            if page.holds || page.shown() == Valid::Whole {
                 continue;
             }
             let hint = page.hint;
@@ -384,9 +415,11 @@ impl Views {
         self.pages.clear();
         self.published.clear();
         self.listeners = Listeners::default();
+        self.forget_replicas(cx);
     }
 
     fn client_gone(&mut self, cx: &mut Cx<'_>, client: ClientId) {
+        self.replicas.client_gone(client);
         let locked = |page: &Page| page.locks.iter().any(|(holder, _)| *holder == client);
         let pages = self.pages.iter().filter(|(_, page)| locked(page));
         for index in pages.map(|(index, _)| *index).collect::<Vec<_>>() {
@@ -413,6 +446,12 @@ impl Hooks for Views {
     fn mapped(&mut self, cx: &mut Cx<'_>, mapping: MappingId, view: View) {
         self.mappings.insert(mapping, view);
         self.listen(cx);
+        self.pump_replicas(cx);
+    }
+
+    fn keep_replicas(&mut self, _: u8) -> Result<(), Refusal> {
+        self.replicas.on = true;
+        Ok(())
     }
 
     fn shown(&self) -> Vec<(MappingId, View)> {
@@ -440,14 +479,14 @@ impl Hooks for Views {
                 return cx.reply(ticket, Reply::Waiting);
             }
             ProgramRequest::Pin(first, count) => return self.lock(cx, who, first, count.0),
-            ProgramRequest::Publish(_, count, _) | ProgramRequest::Purge(_, count, _)
+            ProgramRequest::Publish(_, count, ..) | ProgramRequest::Purge(_, count, _)
                 if count.0 > RUN =>
             {
                 let why = format!("a process purges or publishes {RUN} pages at once at most");
                 return cx.refuse(ticket, Refusal::Limit(why));
             }
-            ProgramRequest::Publish(first, count, short) => {
-                return self.publish(cx, ticket, (first, count.0), short);
+            ProgramRequest::Publish(first, count, short, waits) => {
+                return self.publish(cx, (who, waits), (first, count.0), short);
             }
             ProgramRequest::Unpin(first, count) => {
                 let pages = first.0..first.0.saturating_add(count.0);
@@ -478,7 +517,11 @@ impl Hooks for Views {
             },
             // A node that does not know the segment knows nothing of its pages.
             Message::PolicyUndelivered(said) => {
-                if let Some(Body::Census { page, round, .. }) = said.body.read()
+                let body = said.body.read();
+                if matches!(body, Some(Body::Keep { .. } | Body::Zeros)) {
+                    return self.backup_knows_nothing(cx, from);
+                }
+                if let Some(Body::Census { page, round, .. }) = body
                     && page.0 < self.size
                 {
                     let found = messages::Found {
@@ -488,6 +531,7 @@ impl Hooks for Views {
                         hint: self.segment.home(),
                         holds: false,
                         copy: None,
+                        number: 0,
                     };
                     self.found(cx, from, found);
                 }
@@ -503,6 +547,7 @@ impl Hooks for Views {
                 self.armed = self.armed.filter(|armed| *armed > cx.now);
                 self.listeners_due(cx);
                 self.refreshes_due(cx);
+                self.replicas_due(cx);
             }
             Due::Ahead => {}
         }
@@ -517,6 +562,7 @@ impl Hooks for Views {
                 for index in self.pages.keys().copied().collect::<Vec<_>>() {
                     self.page_member_gone(cx, index, node);
                 }
+                self.replica_gone(cx, node);
             }
             Gone::Membership => self.expelled(cx),
         }
@@ -534,7 +580,7 @@ impl Hooks for Views {
 
     fn cancel(&mut self, ticket: Ticket) -> bool {
         let over = |watch: &mut (PageIndex, u32, Ticket)| watch.2 == ticket;
-        self.watches.extract_if(.., over).next().is_some()
+        self.watches.extract_if(.., over).next().is_some() || self.replicas.cancel(ticket)
     }
 
     fn hand_over(&mut self, cx: &mut Cx<'_>, successor: NodeId, burst: usize) -> usize {
@@ -550,7 +596,7 @@ impl Hooks for Views {
                 self.pass(cx, *index, successor);
             }
         }
-        held.len() + passing + coming
+        held.len() + passing + coming + self.give_back(cx)
     }
 
     fn inspect(&self, me: NodeId, first: PageIndex, limit: usize) -> Inspection {
@@ -579,6 +625,7 @@ impl Hooks for Views {
             readable: count(&|page| page.holds || page.valid > Valid::Nothing),
             writable: count(&|page| page.holds),
             owned: count(&|page| page.holds),
+            unreplicated: self.unreplicated(me),
             pages: self.pages.range(first..).take(limit).map(line).collect(),
         }
     }

@@ -65,6 +65,22 @@ pub(super) struct Page {
     /// `renews`): they are nobody's copy.
     #[serde(default)]
     pub(super) blank: bool,
+    /// This holder counts on the copy here.
+    #[serde(default)]
+    pub(super) keeps: Option<NodeId>,
+    /// How often the page had moved when that was so last.
+    #[serde(default)]
+    pub(super) kept_at: u64,
+    /// At the holder: who gave it the page, and keeps it until another node does.
+    #[serde(default)]
+    pub(super) giver: Option<NodeId>,
+    /// Programs have purged the copy here, which stays for the holder's sake: how much of it views
+    /// show.
+    #[serde(default)]
+    pub(super) veiled: Option<Valid>,
+    /// The holder is gone, and the copy here was its replica: this node wants to be the holder.
+    #[serde(default)]
+    pub(super) orphaned: bool,
 }
 
 /// The consistent copy is on its way; its contents are in the stash.
@@ -74,6 +90,9 @@ pub(super) struct Passing {
     pub(super) stamp: Stamp,
     pub(super) queue: Vec<(NodeId, RequestId)>,
     pub(super) backoff: Backoff,
+    /// Nodes that keep the page for this one, until it has arrived.
+    #[serde(default)]
+    pub(super) keepers: NodeSet,
 }
 
 /// A request of this node.
@@ -99,6 +118,9 @@ pub(super) struct Census {
     pub(super) version: u64,
     pub(super) hint: NodeId,
     pub(super) best: Option<(Copied, NodeId)>,
+    /// The greatest number of a refresh that anybody has seen.
+    #[serde(default)]
+    pub(super) number: u64,
 }
 
 impl Page {
@@ -126,7 +148,22 @@ impl Page {
             counted: 0,
             lost: None,
             blank: false,
+            keeps: None,
+            kept_at: 0,
+            giver: None,
+            veiled: None,
+            orphaned: false,
         }
+    }
+
+    /// How much of the frame views show.
+    pub(super) fn shown(&self) -> Valid {
+        self.veiled.unwrap_or(self.valid)
+    }
+
+    /// The frame is that of the consistent copy from now on.
+    pub(super) fn unveil(&mut self) {
+        (self.keeps, self.veiled, self.orphaned) = (None, None, false);
     }
 
     /// Whether a view can be served from this node's frame.
@@ -138,8 +175,8 @@ impl Page {
             return !(view.data_driven && self.purged);
         }
         match view.short {
-            true => self.valid >= Valid::Prefix && !self.prefix_purged,
-            false => self.valid == Valid::Whole,
+            true => self.shown() >= Valid::Prefix && !self.prefix_purged,
+            false => self.shown() == Valid::Whole,
         }
     }
 
@@ -152,7 +189,8 @@ impl Page {
             (false, true) => Wish::Prefix,
             (false, false) => Wish::Whole,
         };
-        demands.map(|(_, view)| wish(*view)).max()
+        let replica = self.orphaned.then_some(Wish::Move);
+        demands.map(|(_, view)| wish(*view)).max().max(replica)
     }
 
     /// The copy here, if there is one.

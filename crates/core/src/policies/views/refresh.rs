@@ -10,7 +10,7 @@ use crate::shell::Cx;
 use crate::time::Time;
 use core::time::Duration;
 use pagemesh_wire::peer::Refusal;
-use pagemesh_wire::{NodeId, PAGE_SIZE, PageIndex, RequestId, Ticket};
+use pagemesh_wire::{ClientId, NodeId, NodeSet, PAGE_SIZE, PageIndex, RequestId, Ticket};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -34,10 +34,10 @@ pub(super) struct Arriving {
 /// newer one has is taken out of older ones.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Published {
-    run: Run,
-    bytes: u16,
+    pub(super) run: Run,
+    pub(super) bytes: u16,
     /// How often listeners were reminded.
-    reminders: u32,
+    pub(super) reminders: u32,
 }
 
 impl Views {
@@ -45,7 +45,7 @@ impl Views {
     pub(super) fn publish(
         &mut self,
         cx: &mut Cx<'_>,
-        ticket: Ticket,
+        ((ticket, client), waits): ((Ticket, ClientId), bool),
         (first, count): (PageIndex, u32),
         short: bool,
     ) {
@@ -67,7 +67,10 @@ impl Views {
         }
         let numbers = run.pages().map(|page| self.page(cx, page).stamp.number);
         let number = numbers.max().unwrap_or(0) + 1;
-        let bytes = if short { self.prefix } else { PAGE_SIZE as u16 };
+        let whole = PAGE_SIZE as u16;
+        // A backup needs whole pages, and a publication of several has one length for all.
+        let is_short = short && (count == 1 || !self.replicas.on);
+        let bytes = if is_short { self.prefix } else { whole };
         let now = cx.now;
         for index in run.pages() {
             self.materialize(cx, index);
@@ -79,9 +82,12 @@ impl Views {
             page.seen = now;
         }
         run.stamp = self.page(cx, first).stamp;
-        let me = cx.me();
-        for node in self.listeners.nodes.iter().filter(|node| *node != me) {
+        let (me, backup) = (cx.me(), self.replicas.backup());
+        let nodes = backup.map_or(NodeSet::EMPTY, NodeSet::only);
+        let nodes = nodes.union(self.listeners.nodes);
+        for node in nodes.iter().filter(|node| *node != me) {
             if cx.is_alive(node) {
+                let bytes = if Some(node) == backup { whole } else { bytes };
                 self.send_run(cx, node, (run, bytes), run.pages());
             }
         }
@@ -103,15 +109,22 @@ impl Views {
                 self.serve(cx, index);
             }
         }
-        cx.reply(ticket, Reply::Done);
+        self.replicas.lacks(first);
+        self.pump_replicas(cx);
+        match waits && self.replicas.on {
+            true => self.wait_for_backup(cx, (ticket, client), (first, count)),
+            false => cx.reply(ticket, Reply::Done),
+        }
     }
 
     /// Takes the pages of a publication out of the ones before: what is left of those, listeners are
     /// still reminded of.
-    fn supersede(&mut self, cx: &Cx<'_>, run: Run) {
+    pub(super) fn supersede(&mut self, cx: &Cx<'_>, run: Run) {
         let older = self.published.values().filter(|old| old.run.meets(run));
         for old in older.cloned().collect::<Vec<_>>() {
             self.published.remove(&old.run.first);
+            let same_first = old.run.first == run.first;
+            let unkept = self.replicas.superseded(old.run.first, same_first);
             for rest in old.run.without(run) {
                 // All pages of a publication have its number.
                 let version = self.page(cx, rest.first).version;
@@ -119,6 +132,9 @@ impl Views {
                 let stamp = Stamp { version, number };
                 let run = Run { stamp, ..rest };
                 self.published.insert(run.first, Published { run, ..old });
+                if unkept {
+                    self.replicas.lacks(run.first);
+                }
             }
         }
     }
@@ -161,6 +177,7 @@ impl Views {
         if self.page(cx, index).holds {
             return cx.emit(Event::Stale {});
         }
+        self.keep_refreshed(cx, from, refresh);
         if run.count > 1 {
             return self.gather(cx, from, refresh);
         }
@@ -171,11 +188,11 @@ impl Views {
         let is_new = refresh.stamp > page.stamp || (answers && refresh.stamp == page.stamp);
         // What was purged comes again only in answer to a request that followed.
         let same = refresh.stamp == page.stamp && !page.purged;
-        let grows = same && page.valid < valid(refresh);
+        let grows = same && page.shown() < valid(refresh);
         if !(is_new || grows) {
             return cx.emit(Event::Stale {});
         }
-        if self.mappings.is_empty() && !answers {
+        if !answers && self.needs_none_of(run) {
             cx.emit(Event::Stale {});
             return self.deaf(cx);
         }
@@ -186,8 +203,20 @@ impl Views {
         self.take(cx, index, refresh);
     }
 
+    /// Whether no process maps these pages, and no holder counts on this node.
+    fn needs_none_of(&self, run: Run) -> bool {
+        let keeps = |page: PageIndex| self.pages.get(&page).is_some_and(|p| p.keeps.is_some());
+        self.mappings.is_empty() && !run.pages().any(keeps)
+    }
+
     /// The consistent copy has moved, and this node hears where.
-    fn learn_holder(&mut self, cx: &mut Cx<'_>, index: PageIndex, version: u64, holder: NodeId) {
+    pub(super) fn learn_holder(
+        &mut self,
+        cx: &mut Cx<'_>,
+        index: PageIndex,
+        version: u64,
+        holder: NodeId,
+    ) {
         let me = cx.me();
         if version <= self.page(cx, index).version || holder == me || !holder.is_valid() {
             return;
@@ -215,11 +244,12 @@ impl Views {
         if old.number > 0 && new.number > old.number + 1 && old.version == new.version {
             page.missed += new.number - old.number - 1;
         }
-        let had = match core::mem::take(&mut page.blank) {
-            true => Valid::Nothing,
-            false => page.valid,
-        };
-        page.valid = had.max(valid(refresh));
+        if core::mem::take(&mut page.blank) {
+            (page.valid, page.veiled) = (Valid::Nothing, None);
+        }
+        let shown = page.shown().max(valid(refresh));
+        page.valid = page.valid.max(valid(refresh));
+        page.veiled = Some(shown).filter(|shown| page.veiled.is_some() && *shown < page.valid);
         (page.prefix_purged, page.purged) = (false, false);
         (page.stamp, page.seen) = (new, now);
         cx.emit(Event::CopyArrived {
@@ -233,7 +263,7 @@ impl Views {
     /// A page of a publication of several: all become visible together.
     fn gather(&mut self, cx: &mut Cx<'_>, from: NodeId, refresh: &Refresh) {
         let (run, segment) = (refresh.run, self.segment);
-        if self.mappings.is_empty() {
+        if self.needs_none_of(run) {
             cx.emit(Event::Stale {});
             return self.deaf(cx);
         }
@@ -348,7 +378,7 @@ impl Views {
         if !run.fits(self.size) {
             return cx.emit(Event::Malformed {});
         }
-        if self.mappings.is_empty() {
+        if self.needs_none_of(run) {
             return self.deaf(cx);
         }
         // The rest of an older publication never comes: its sender answers with the newest.
@@ -409,7 +439,13 @@ impl Views {
         };
         let pages = pages.iter().copied().take(MISSING);
         let pages: Vec<_> = pages.filter(|page| run.contains(*page)).collect();
+        let is_backup = self.replicas.backup() == Some(from);
+        let bytes = if is_backup { PAGE_SIZE as u16 } else { bytes };
         self.send_run(cx, from, (run, bytes), pages.into_iter());
+        if is_backup {
+            // It says so as soon as it has them.
+            self.say(cx, from, &Body::Keep { run });
+        }
     }
 
     /// Reminds listeners of publications, and asks for what is lacking.

@@ -545,6 +545,7 @@ impl Cluster {
             size: ByteLen(pages * PAGE_SIZE as u64),
             mode: 0o600,
             policy,
+            replicas: 0,
         };
         let mut opened = None;
         for index in 0..self.nodes.len() {

@@ -314,6 +314,7 @@ impl Client {
             size: ByteLen((pages * PAGE) as u64),
             mode: 0o600,
             policy: Policy::default(),
+            replicas: 0,
         };
         let open = Request::Open {
             name: name.into(),

@@ -132,6 +132,10 @@ impl Driver for Cluster {
         if !died || self.hosts[host].renews || self.has_copy(host, at.1) {
             return Err(format!("h{} fails at {}: {why}", host + 1, at.1));
         }
+        if self.sound && self.one_died() {
+            let why = format!("h{} lost {}, which was on two nodes", host + 1, at.1);
+            return Err(format!("INV-published-survives: {why}"));
+        }
         self.seen.lost += 1;
         if matches!(self.hosts[host].step, Some((Step::Access(page, ..), _)) if page == at.1)
             || matches!(self.hosts[host].step, Some((Step::PublishRun, _)))

@@ -1,7 +1,7 @@
 //! The setting of an exploration of policy `views`.
 //!
 //! ```text
-//! views nodes=3 home=n1 lost=1 late=1 twice=0 crash=0 early=0 renew=0
+//! views nodes=3 home=n1 lost=1 late=1 twice=0 crash=0 early=0 renew=0 replicas=0
 //! thread n1 store, publish
 //! thread n2 look, purge, look
 //! ```
@@ -71,6 +71,8 @@ pub struct ViewsSetting {
     pub(super) luck: Luck,
     /// The programs take zeros for lost pages.
     pub(super) renews: bool,
+    /// Of the segment; publications wait for them.
+    pub(super) replicas: u8,
     /// Host and program of each thread.
     pub(super) threads: Vec<(usize, Vec<Op>)>,
 }
@@ -95,6 +97,7 @@ impl ViewsSetting {
                 ..Luck::default()
             },
             renews: false,
+            replicas: 0,
             threads: Vec::new(),
         };
         for line in text.lines() {
@@ -135,6 +138,7 @@ impl ViewsSetting {
                 "crash" => self.luck.crash = value,
                 "early" => self.luck.early = value,
                 "renew" => self.renews = value > 0,
+                "replicas" => self.replicas = value,
                 "patience" => self.luck.patience = value,
                 _ => return Err(format!("a setting has no option {name}")),
             }

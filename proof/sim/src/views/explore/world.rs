@@ -29,6 +29,9 @@ const CLUSTER: ClusterId = ClusterId(1);
 const CLIENT: ClientId = ClientId(1);
 const PAGE: PageIndex = PageIndex(0);
 
+/// The ticket of a request to publish is as much greater as the value that is published.
+const PUBLISHED: Ticket = Ticket(1000);
+
 /// A step of a clock: every repetition is due then.
 const TICK: Duration = Duration::from_millis(12);
 
@@ -88,6 +91,8 @@ struct Golden {
     /// Then, the newest copy left.
     floor: u64,
     published: u64,
+    /// What is on a second node, as a program was told; none if the segment has no replicas.
+    kept: Option<u64>,
     /// The greatest values that each host has seen, by word.
     seen: Vec<[u64; 2]>,
     /// A host has died.
@@ -183,7 +188,8 @@ impl Driver for World {
         let left = self
             .living()
             .any(|living| self.memory[living].frame(PAGE).is_some());
-        if !self.golden.death || left || !matches!(why, Refusal::NodeGone(_)) {
+        let kept = self.golden.kept.is_some();
+        if !self.golden.death || left || kept || !matches!(why, Refusal::NodeGone(_)) {
             return Err(format!("h{} fails at {}: {why}", host + 1, at.1));
         }
         self.golden.last = None;
@@ -197,8 +203,12 @@ impl Driver for World {
         Ok(())
     }
 
-    fn reply(&mut self, _: usize, _: Ticket, reply: Reply) -> Check {
+    fn reply(&mut self, _: usize, ticket: Ticket, reply: Reply) -> Check {
         match reply {
+            Reply::Done if ticket > PUBLISHED => {
+                let value = ticket.0 - PUBLISHED.0;
+                self.golden.kept = self.golden.kept.map(|kept| kept.max(value));
+            }
             Reply::Segment(info) => self.segment = Some(info.id),
             Reply::Done => {}
             other => return Err(format!("a program is told {other:?}")),
@@ -227,8 +237,12 @@ impl World {
     }
 
     fn ask(&mut self, host: usize, request: Request) -> Check {
+        self.ask_as(host, Ticket(1), request)
+    }
+
+    fn ask_as(&mut self, host: usize, ticket: Ticket, request: Request) -> Check {
         let input = Input::Request {
-            ticket: Ticket(1),
+            ticket,
             client: CLIENT,
             request,
         };
@@ -296,6 +310,20 @@ impl World {
     fn is_done(&self, number: usize) -> bool {
         let (host, ops) = &self.programs[number];
         self.lives[*host] != Life::Up || self.threads[number].at == ops.len()
+    }
+
+    /// In the end, INV-published-survives can stand the next death.
+    fn is_replicated(&self) -> Check {
+        let segment = self.segment.unwrap_or_default();
+        for host in self.living() {
+            let found = self.nodes[host].inspect(segment, PAGE, 1);
+            let lacking = found.map_or(0, |found| found.unreplicated);
+            if lacking > 0 {
+                let why = format!("h{} has {lacking} pages that no second node has", host + 1);
+                return Err(why);
+            }
+        }
+        Ok(())
     }
 
     /// In the end, without deaths, every mapped copy is the one published last.
@@ -394,6 +422,7 @@ impl State for World {
                 world.wait()?;
                 if world.is_over() && world.digest() == self.digest() {
                     world.is_settled()?;
+                    world.is_replicated()?;
                 }
                 Ok(())
             });

@@ -40,6 +40,7 @@ impl World {
                 last: Some(0),
                 floor: 0,
                 published: 0,
+                kept: (setting.replicas > 0).then_some(0),
                 seen: vec![[0; 2]; hosts],
                 death: false,
             },
@@ -53,7 +54,7 @@ impl World {
         }
         let others = (0..hosts).filter(|host| *host != setting.home);
         for host in [setting.home].into_iter().chain(others) {
-            world.open(host, setting.renews)?;
+            world.open(host, setting)?;
         }
         let begin = Thread {
             at: 0,
@@ -64,11 +65,12 @@ impl World {
         Ok(world)
     }
 
-    fn open(&mut self, host: usize, renews: bool) -> Check {
+    fn open(&mut self, host: usize, setting: &ViewsSetting) -> Check {
         let create = SegmentSpec {
             size: ByteLen(PAGE_SIZE as u64),
             mode: 0o600,
             policy: Policy::Views { prefix: 32 },
+            replicas: setting.replicas,
         };
         let request = Request::Open {
             name: "a".into(),
@@ -89,7 +91,7 @@ impl World {
             };
             self.input(host, mapped)?;
         }
-        if renews {
+        if setting.renews {
             self.ask(
                 host,
                 Request::Advise {

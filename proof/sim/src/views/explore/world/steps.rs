@@ -1,12 +1,12 @@
 //! What programs and misfortune do to an explored cluster, and what they may find.
 
-use super::{CLUSTER, Life, PAGE, Packet, SILENCE, VIEWS, World};
+use super::{CLUSTER, Life, PAGE, PUBLISHED, Packet, SILENCE, VIEWS, World};
 use crate::small::Check;
 use crate::views::explore::setting::Op;
 use pagemesh_core::{Input, Request, Rights};
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{Access, Message};
-use pagemesh_wire::{MappingId, NodeId, PageCount, Term};
+use pagemesh_wire::{MappingId, NodeId, PageCount, Term, Ticket};
 use std::time::Duration;
 
 impl World {
@@ -22,7 +22,8 @@ impl World {
             self.golden.last = None;
         }
         self.golden.death = true;
-        self.golden.floor = self.newest_copy();
+        // A newer copy may be a part of the page only, and of less use than the replica.
+        self.golden.floor = self.golden.kept.unwrap_or_else(|| self.newest_copy());
         self.golden.seen.fill([0; 2]);
     }
 
@@ -86,7 +87,9 @@ impl World {
                 }
             }
         }
-        self.golden.floor = self.golden.floor.min(self.newest_copy());
+        if self.golden.kept.is_none() {
+            self.golden.floor = self.golden.floor.min(self.newest_copy());
+        }
         Ok(())
     }
 
@@ -98,16 +101,19 @@ impl World {
     fn request(&mut self, host: usize, op: Op) -> Check {
         let segment = self.segment.ok_or("it was opened")?;
         let (first, count) = (PAGE, PageCount(1));
+        let mut ticket = Ticket(1);
         let request = match op {
             Op::Publish(short) => {
                 if let Some(last) = self.golden.last.filter(|_| self.holds(host)) {
                     self.golden.published = last;
+                    ticket = Ticket(PUBLISHED.0 + last);
                 }
                 Request::Publish {
                     segment,
                     first,
                     count,
                     short,
+                    waits: true,
                 }
             }
             _ => Request::Purge {
@@ -117,7 +123,7 @@ impl World {
                 short: op == Op::Purge(true),
             },
         };
-        self.ask(host, request)
+        self.ask_as(host, ticket, request)
     }
 
     fn access(&mut self, number: usize, host: usize, view: usize, write: bool) -> Check {

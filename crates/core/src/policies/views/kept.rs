@@ -1,0 +1,227 @@
+//! What a node keeps for the holders of pages, as their backup (see [`replicas`](super::replicas)).
+
+use super::messages::{Body, Copied, Refresh, Run, Stamp, Want, Wish};
+use super::page::{Page, Valid};
+use super::replicas::FLIGHT;
+use super::{HOPS, Views};
+use crate::effect::Effect;
+use crate::event::Event;
+use crate::limits::LEAVE_BURST;
+use crate::shell::Cx;
+use pagemesh_wire::{NodeId, PAGE_SIZE, PageIndex};
+use std::collections::BTreeMap;
+
+impl Views {
+    /// A holder counts on copies here.
+    pub(super) fn keep(&mut self, cx: &mut Cx<'_>, from: NodeId, run: Run) {
+        if !self.replicas.on || !run.fits(self.size) {
+            return cx.emit(Event::Malformed {});
+        }
+        if self.replicas.leaving.is_some() {
+            let pages = run.pages().take(FLIGHT).collect();
+            let zeros = false;
+            return self.say(cx, from, &Body::Leaving { pages, zeros });
+        }
+        let moved = self.page(cx, run.first).version > run.stamp.version;
+        if moved || run.pages().any(|page| self.page(cx, page).holds) {
+            return cx.emit(Event::Stale {});
+        }
+        self.learn_holder(cx, run.first, run.stamp.version, from);
+        let number = run.stamp.number;
+        let (mut older, mut partial) = (Vec::new(), Vec::new());
+        for index in run.pages() {
+            let page = self.page(cx, index);
+            page.keeps = Some(from);
+            page.kept_at = page.version;
+            self.has_holder(cx, index);
+            let page = self.page(cx, index);
+            if page.stamp.number < number {
+                older.push(index);
+            } else if page.copy().is_none_or(|copy| !copy.whole) {
+                partial.push(index);
+            }
+        }
+        if older.is_empty() && partial.is_empty() {
+            return self.say(cx, from, &Body::Kept { run });
+        }
+        if !older.is_empty() {
+            return self.newest(cx, from, (run, PAGE_SIZE as u16));
+        }
+        for page in partial.into_iter().take(FLIGHT) {
+            let want = Want {
+                page,
+                count: 1,
+                wish: Wish::Whole,
+                asker: cx.me(),
+                request: cx.next_request(),
+                hops: HOPS,
+                tries: 0,
+            };
+            self.say(cx, from, &Body::Want(want));
+        }
+    }
+
+    /// A holder does not count on the copy here any more.
+    pub(super) fn released(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        index: PageIndex,
+        (version, holder): (u64, NodeId),
+    ) {
+        if version >= 1 << 62 {
+            return cx.emit(Event::Malformed {});
+        }
+        self.learn_holder(cx, index, version, holder);
+        // A later promise to the same holder is not ended by an old message.
+        let leaves = self.replicas.leaving.is_some();
+        let page = self.page(cx, index);
+        let over = version > page.kept_at || leaves;
+        if page.keeps == Some(from) && over && !page.holds {
+            self.unkeep(cx, index);
+        }
+    }
+
+    /// A refresh has come: who answers for pages that never moved keeps them when they do, too.
+    pub(super) fn keep_refreshed(&mut self, cx: &Cx<'_>, from: NodeId, refresh: &Refresh) {
+        if !self.replicas.on {
+            return;
+        }
+        let (holds, version) = (refresh.holder == from, refresh.stamp.version);
+        let backs = self.replicas.zeros.of == Some(from) && self.replicas.leaving.is_none();
+        let page = self.page(cx, refresh.page);
+        if page.keeps == Some(from) && holds {
+            page.kept_at = page.kept_at.max(version);
+        } else if page.keeps.is_none() && backs {
+            page.keeps = Some(from);
+            page.kept_at = version.saturating_sub(u64::from(!holds));
+        }
+    }
+
+    /// The copy here is one like any other from now on; what is veiled is dropped.
+    pub(super) fn unkeep(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+        let segment = self.segment;
+        let page = self.page(cx, index);
+        let veiled = page.veiled;
+        page.unveil();
+        if let Some(shown) = veiled {
+            page.valid = shown;
+            if shown == Valid::Nothing {
+                let pages = (segment, index).into();
+                cx.push(Effect::Evict { pages, keep: false });
+            }
+        }
+        self.has_holder(cx, index);
+    }
+
+    /// A page that was kept for a node that is gone has another holder.
+    fn has_holder(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+        if self.replicas.orphans.remove(&index) {
+            self.page(cx, index).orphaned = false;
+            self.ask(cx, index);
+            self.pump_replicas(cx);
+        }
+    }
+
+    /// The node that answers for pages that never moved counts on this one.
+    pub(super) fn keep_zeros(&mut self, cx: &mut Cx<'_>, from: NodeId) {
+        if !self.replicas.on || self.segment.home() == cx.me() {
+            return cx.emit(Event::Malformed {});
+        }
+        if self.replicas.leaving.is_some() {
+            let pages = Vec::new();
+            let zeros = true;
+            return self.say(cx, from, &Body::Leaving { pages, zeros });
+        }
+        let zeros = &mut self.replicas.zeros;
+        (zeros.of, zeros.inherited) = (Some(from), false);
+        self.say(cx, from, &Body::ZerosKept);
+    }
+
+    /// This node leaves: those that count on it must find another backup first. Returns how much is
+    /// left.
+    pub(super) fn give_back(&mut self, cx: &mut Cx<'_>) -> usize {
+        if !self.replicas.on {
+            return 0;
+        }
+        let mut holders: BTreeMap<NodeId, Vec<PageIndex>> = BTreeMap::new();
+        let mut left = self.replicas.orphans.len();
+        for (index, page) in &self.pages {
+            if let Some(holder) = page.keeps.filter(|_| !page.holds)
+                && cx.is_alive(holder)
+            {
+                left += 1;
+                holders.entry(holder).or_default().push(*index);
+            }
+        }
+        let zeros = self.replicas.zeros.of.filter(|of| cx.is_alive(*of));
+        if let Some(of) = zeros {
+            left += 1;
+            holders.entry(of).or_default();
+        }
+        let timer = self.timer();
+        let due = match self.replicas.leaving.take() {
+            None => {
+                self.replicas.leaving = Some(cx.backoff(timer));
+                true
+            }
+            Some(mut backoff) => {
+                let due = left > 0 && cx.fire(&mut backoff, timer);
+                self.replicas.leaving = Some(backoff);
+                due
+            }
+        };
+        for (holder, pages) in holders.into_iter().filter(|_| due) {
+            let zeros = zeros == Some(holder);
+            let mut parts = pages.chunks(FLIGHT).take(LEAVE_BURST);
+            let first = parts.next().unwrap_or_default();
+            for pages in core::iter::once(first).chain(parts) {
+                let pages = pages.to_vec();
+                self.say(cx, holder, &Body::Leaving { pages, zeros });
+            }
+        }
+        left
+    }
+
+    /// Another node answers for zeros.
+    pub(super) fn zeros_released(&mut self, cx: &mut Cx<'_>, from: NodeId) {
+        let zeros = &mut self.replicas.zeros;
+        if zeros.of != Some(from) {
+            return cx.emit(Event::Stale {});
+        }
+        zeros.of = None;
+    }
+
+    /// What this node can offer as the consistent copy: its copy, or zeros for a page that it has
+    /// not heard to have moved.
+    pub(super) fn offer(&self, page: Option<&Page>) -> Option<Copied> {
+        let unmoved = page.is_none_or(|page| page.version == 0);
+        let zeros = unmoved && self.replicas.zeros.of.is_some();
+        let zeros = zeros.then_some(Copied {
+            stamp: Stamp::default(),
+            whole: false,
+        });
+        page.and_then(Page::copy).or(zeros)
+    }
+
+    /// Sees to it that pages whose holder is gone get this node as the next, some at a time.
+    pub(super) fn ask_for_orphans(&mut self, cx: &mut Cx<'_>) {
+        let mut asked = 0;
+        while let Some(index) = self.replicas.orphans.iter().nth(asked).copied() {
+            let page = self.page(cx, index);
+            let gone = page.keeps.is_some_and(|holder| cx.is_gone(holder));
+            if page.holds || !gone {
+                self.replicas.orphans.remove(&index);
+                continue;
+            }
+            if asked == FLIGHT {
+                return;
+            }
+            asked += 1;
+            if !page.orphaned {
+                page.orphaned = true;
+                self.ask(cx, index);
+            }
+        }
+    }
+}
