@@ -208,7 +208,7 @@ fn damages(bytes: &[u8]) -> Vec<(&'static str, Vec<u8>, String)> {
             "version",
             changed(8),
             8,
-            "this snapshot has format version 65",
+            "this snapshot has format version 66",
         ),
         ("length", changed(14), 12, "the file is damaged"),
         ("header", changed(20), 0, "the file is damaged"),
