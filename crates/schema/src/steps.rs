@@ -13,6 +13,7 @@ pub(super) const STEPS: &[Step] = &[
     add_holds,
     add_rejoin_and_kept_pages,
     add_disk,
+    add_replicas,
 ];
 
 /// Version 2 has global memory: no pages are lent, no epoch has begun, no budget is known.
@@ -256,6 +257,12 @@ fn add_disk(node: &mut Value) -> Result<(), String> {
         &["directory", "heard"],
         &[("standby_knows", 0.into())],
     );
+    Ok(())
+}
+
+/// Version 8 has replicas: no segment has any.
+fn add_replicas(node: &mut Value) -> Result<(), String> {
+    insert_wherever(node, &["size", "mode", "policy"], &[("replicas", 0.into())]);
     Ok(())
 }
 
