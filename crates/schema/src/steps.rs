@@ -13,7 +13,7 @@ pub(super) const STEPS: &[Step] = &[
     add_holds,
     add_rejoin_and_kept_pages,
     add_disk,
-    add_name_checks,
+    add_replicas_checks_and_progress,
 ];
 
 /// Version 2 has global memory: no pages are lent, no epoch has begun, no budget is known.
@@ -260,8 +260,11 @@ fn add_disk(node: &mut Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Version 8 uses numbers again: nobody has been asked yet which lives it names.
-fn add_name_checks(node: &mut Value) -> Result<(), String> {
+/// Version 8 has replicas, uses numbers again, and knows how far other nodes have come with what they
+/// were asked: no segment has any, nobody has been asked which lives it names, and nothing was answered.
+fn add_replicas_checks_and_progress(node: &mut Value) -> Result<(), String> {
+    insert(node, "shell", "progress", map([]))?;
+    insert_wherever(node, &["size", "mode", "policy"], &[("replicas", 0.into())]);
     let nobody = Value::Array(vec![0.into(), 0.into()]);
     insert_wherever(
         node,

@@ -171,7 +171,7 @@ impl Figures {
         }
         format!(
             "\n## Beside a companion\n\nThe companion takes a tenth of each processor in bursts.\n\n\
-             | FIGURE | QUIET | BUSY | BUSY TO QUIET |\n|---|---|---|---|\n{}",
+             | FIGURE | WITHOUT IT | BESIDE IT | RATIO |\n|---|---|---|---|\n{}",
             rows.concat()
         )
     }

@@ -52,8 +52,10 @@ const BENCH: &str = "paper freebsd";
 enum Part {
     /// FR1, FR2, FR4, FR7: pages that bounce between two nodes
     Basic,
-    /// FR3, FR4, F21: 2 to 11 copies are taken back
+    /// FR3, FR4: 2 to 11 copies are taken back
     Copies,
+    /// F21, F22: the messages alone of both ways to take them back
+    Ways,
     /// FR6: datagrams that are lost, doubled, reordered
     Loss,
     /// FR5: nodes that contend for a page
@@ -61,13 +63,20 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 4] = [Self::Basic, Self::Copies, Self::Loss, Self::Contention];
+    const ALL: [Self; 5] = [
+        Self::Basic,
+        Self::Copies,
+        Self::Ways,
+        Self::Loss,
+        Self::Contention,
+    ];
 
     /// As its numbers begin.
     fn name(self) -> &'static str {
         match self {
             Self::Basic => "basic",
             Self::Copies => "copies",
+            Self::Ways => "ways",
             Self::Loss => "loss",
             Self::Contention => "contention",
         }
@@ -77,6 +86,7 @@ impl Part {
         match self {
             Self::Basic => bounce::measure(operations, document),
             Self::Copies => copies::measure(operations, document),
+            Self::Ways => copies::ways(operations, document),
             Self::Loss => loss::measure(operations, document),
             Self::Contention => contention::measure(operations, document),
         }

@@ -1,5 +1,5 @@
-//! FR3, FR4: the copies of a page are taken back, by real nodes, and by the messages alone of both
-//! ways to do it (F21).
+//! FR3, FR4: the copies of a page are taken back, by real nodes; F21, F22: by the messages alone of
+//! both ways to do it.
 
 use super::super::super::fault::{WINDOW, shuffled};
 use super::super::super::report::Samples;
@@ -43,7 +43,6 @@ pub(super) fn measure(operations: u32, document: &mut Figures) -> Result<()> {
             document.put(format!("copies {copies} {name} datagrams"), datagrams);
         }
     }
-    messages(&mut testbed, count, document)?;
     drop(testbed);
     multicast(nodes, count, document)
 }
@@ -82,7 +81,9 @@ fn taken_back(
 }
 
 /// Plain sockets: the writer asks all members, as in the paper; or the owner, who asks the holders.
-fn messages(testbed: &mut Testbed, count: u32, document: &mut Figures) -> Result<()> {
+pub(super) fn ways(operations: u32, document: &mut Figures) -> Result<()> {
+    let count = count(operations);
+    let mut testbed = Testbed::raise(&Plan::new(COPIES.end() + 1), Waiting::Block)?;
     for copies in COPIES {
         let ways = [
             ("asks all", Some(copies)),
@@ -96,8 +97,11 @@ fn messages(testbed: &mut Testbed, count: u32, document: &mut Figures) -> Result
             testbed.raw_take_back(copies, ways[at].1, count, &mut samples[at])?;
         }
         for ((name, _), samples) in ways.iter().zip(&samples) {
-            let name = format!("copies {copies} plain {name} us");
-            document.put(name, samples.median() / 1000.0);
+            let mut put = |what: &str, nanos: f64| {
+                document.put(format!("ways {copies} {name} {what} us"), nanos / 1000.0);
+            };
+            put("least", samples.least());
+            put("median", samples.median());
         }
     }
     Ok(())
