@@ -31,6 +31,7 @@ mod patience;
 mod payloads;
 mod policies;
 mod prefetch;
+mod progress;
 mod reductions;
 mod rejoin;
 mod segment;

@@ -7,6 +7,11 @@ use pagemesh_wire::ByteLen;
 /// host, and short enough that a lost datagram delays a program only a little.
 pub const RESEND_FIRST: Duration = Duration::from_millis(10);
 
+/// First wait for something that no thread waits for yet, as a multiple of [`RESEND_FIRST`]. Many such
+/// requests are under way at once; to a node that is kept from its processor for some time slices
+/// all of them would be sent again. A thread that comes to wait shortens it.
+pub const RESEND_UNHURRIED: u32 = 4;
+
 /// First wait for a page or a lock where answers have lately come sooner: a multiple of this, as
 /// `patience.rs` has learnt. It is a hundred times as long as an exchange takes, so that no request
 /// is sent again to a daemon that waits for its processor for a moment.
@@ -64,6 +69,11 @@ pub const AHEAD: u32 = 512;
 /// Pages of a willneed range that are under way at once; fewer than [`AHEAD`], because other
 /// accesses must be served, too.
 pub const WILLNEED_RANGE: u32 = 128;
+
+/// Pages that a node makes whole at once because a collection makes it their keeper. It may be
+/// thousands in all: answers to that many requests would not fit into the socket's receive buffer,
+/// and a thread that needs a page would wait behind them.
+pub const WHOLE_AT_ONCE: usize = 128;
 
 /// Time between two heartbeats of a member.
 pub const HEARTBEAT: Duration = Duration::from_millis(500);

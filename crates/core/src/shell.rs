@@ -8,7 +8,9 @@ use crate::effect::{Effect, Effects, Reply, Source};
 use crate::event::Event;
 use crate::executor::At;
 use crate::global::Memory;
+use crate::limits::RESEND_UNHURRIED;
 use crate::patience::{Awaited, Patience};
+use crate::progress::Progress;
 use crate::time::Time;
 use crate::timers::{Timer, Timers};
 use core::net::SocketAddr;
@@ -35,6 +37,9 @@ pub(crate) struct Shell {
     last_request: RequestId,
     /// Estimates of how long answers take.
     patience: Patience,
+    /// What other nodes have answered lately.
+    #[serde(default)]
+    pub(crate) progress: Progress,
     /// Budgets, and where pages may go.
     pub(crate) memory: Memory,
     /// Continuations to run before the present input is finished; empty between inputs.
@@ -58,6 +63,7 @@ impl Shell {
             timers: Timers::default(),
             last_request: RequestId::NONE,
             patience: Patience::default(),
+            progress: Progress::default(),
             ready: VecDeque::new(),
             former_coordinator: None,
         }
@@ -230,6 +236,60 @@ impl Cx<'_> {
         let took = (self.now - since, again.map(|said| self.now - said));
         let pace = &self.shell.config.pace;
         self.shell.patience.answered(awaited, took, pace);
+    }
+
+    /// A node answered a request, which is resent as `backoff` says.
+    pub(crate) fn progressed(&mut self, node: NodeId, backoff: &Backoff) {
+        let pace = self.pace();
+        // Where the first wait is fixed nothing is learnt, because explorations would never end.
+        if pace.resend_soonest < pace.resend_first {
+            let sent = backoff.said_once();
+            self.shell.progress.answered(node, self.now, sent);
+        }
+    }
+
+    /// As [`Cx::fire`], for a request to these nodes: while each of them goes on answering others
+    /// that were sent no later, it is not due.
+    pub(crate) fn fire_to(
+        &mut self,
+        nodes: impl IntoIterator<Item = NodeId>,
+        backoff: &mut Backoff,
+        timer: Timer,
+    ) -> bool {
+        if self.now < backoff.due() {
+            return false;
+        }
+        let (said, wait) = (backoff.said(), backoff.wait());
+        let until = |node| self.shell.progress.until(node, said, wait);
+        // A node that is silent is asked again.
+        let until: Option<Vec<Time>> = nodes.into_iter().map(until).collect();
+        match until.and_then(|until| until.into_iter().min()) {
+            Some(later) if later > self.now => {
+                backoff.prolong(later);
+                self.arm(later, timer);
+                false
+            }
+            _ => self.fire(backoff, timer),
+        }
+    }
+
+    /// As [`Cx::backoff`], for a request for which no thread waits.
+    pub(crate) fn unhurried_backoff(&mut self, timer: Timer) -> Backoff {
+        let pace = self.pace();
+        // Where the first wait is fixed, it is short, because explorations would never end.
+        let fixed = pace.resend_soonest >= pace.resend_first;
+        let factor = if fixed { 1 } else { RESEND_UNHURRIED };
+        self.backoff_from(self.pace().resend_first * factor, timer)
+    }
+
+    /// A thread waits for what is resent as `backoff` says.
+    pub(crate) fn hurry(&mut self, backoff: &mut Backoff, timer: Timer) {
+        let before = backoff.due();
+        backoff.hurry(self.now, self.pace().resend_first);
+        if backoff.due() != before {
+            self.shell.timers.disarm(before, timer);
+            self.arm(backoff.due(), timer);
+        }
     }
 
     /// Ends a schedule of resends, because the answer has come.

@@ -77,6 +77,9 @@ pub(crate) struct Network {
     /// Sender, receiver, end: no datagram gets through before the end.
     cuts: Vec<(usize, usize, Time)>,
     rules: Vec<Rule>,
+    /// Hosts whose datagrams leave one after the other: the nanoseconds that each takes, and when the
+    /// last of them has left.
+    narrow: Vec<(usize, u64, Time)>,
     /// Hosts behind a long line, and the nanoseconds that it adds each way.
     far: Vec<(usize, u64)>,
     canary: Option<Canary>,
@@ -91,6 +94,7 @@ impl Network {
             garbage: Dice::stream(seed, "garbage"),
             cuts: Vec::new(),
             rules: Vec::new(),
+            narrow: Vec::new(),
             far: Vec::new(),
             canary,
         }
@@ -100,6 +104,21 @@ impl Network {
     #[cfg(test)]
     pub(crate) fn put_far(&mut self, host: usize, nanos: u64) {
         self.far.push((host, nanos));
+    }
+
+    /// From now on a host sends one datagram after the other, and each takes so many nanoseconds.
+    pub(crate) fn put_narrow(&mut self, host: usize, nanos: u64) {
+        self.narrow.push((host, nanos, Time(0)));
+    }
+
+    /// How long a datagram that is sent now waits behind those before it, and takes itself.
+    fn queue(&mut self, now: Time, from: usize) -> u64 {
+        let mut narrow = self.narrow.iter_mut();
+        let Some((_, nanos, left)) = narrow.find(|(host, ..)| *host == from) else {
+            return 0;
+        };
+        *left = Time(now.0.max(left.0) + *nanos);
+        left.0 - now.0
     }
 
     /// Cuts off one direction between two hosts until a time; the other direction still works.
@@ -149,6 +168,7 @@ impl Network {
             .iter()
             .filter(|(host, _)| [from, to].contains(host));
         let far: u64 = far.map(|(_, nanos)| nanos).sum();
+        let far = far + self.queue(now, from);
         let (first, second) = (far + self.delay(), far + self.delay());
         if self.canary == Some(Canary::PassAckLost) && matches!(kind, "PassAck" | "PassAckMany") {
             return Fate::Lost;

@@ -186,6 +186,7 @@ impl Services {
             self.barriers.home_died(node);
             self.conditions.home_died(node);
         }
+        cx.shell.progress.gone(node);
         self.sysv.strike_all_of(node);
         for then in self.calls.member_gone(node) {
             let why = Refusal::NodeGone(node);

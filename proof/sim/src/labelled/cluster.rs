@@ -149,6 +149,9 @@ impl Cluster {
             transcript: None,
             loaded: 0,
         };
+        if let Some((host, nanos)) = plan.narrow {
+            cluster.network.put_narrow(host, nanos);
+        }
         let cluster_id = ClusterId(cluster.dice.number() | 1);
         for host in 0..hosts {
             cluster.add_host(host, cluster_id, plan.pace, options);
@@ -228,6 +231,7 @@ impl Cluster {
                 continue;
             }
             let end = *self.end.get_or_insert(at + QUIET);
+            self.sighted.took = end.0 - QUIET.as_nanos() as u64;
             if at > end {
                 self.sighted.most = self.most_held();
                 return self.is_quiet().map(|()| self.sighted);

@@ -39,6 +39,10 @@ pub struct Sighted {
     pub stores: u64,
     /// Datagrams sent.
     pub datagrams: u64,
+    /// Nanoseconds until the last thread had ended.
+    pub took: u64,
+    /// Messages that were sent again.
+    pub resent: u64,
     /// Diffs merged into pages.
     pub merged: u64,
     /// Pages that came before anybody touched them.

@@ -170,6 +170,58 @@ fn labelled_programs_find_the_same_where_nothing_is_pushed() {
     assert!(sum.loads > 1000 && sum.merged > 500, "{sum:?}");
 }
 
+type Narrow = fn(&mut crate::dice::Dice, (u32, bool)) -> super::cluster::Plan;
+
+fn narrow_line(plan: Narrow, seed: u64, how: (u32, bool)) -> Sighted {
+    let options = Labelled {
+        seed,
+        profile: Profile::Calm,
+        planted: None,
+    };
+    let mut dice = crate::dice::Dice::stream(seed, "narrow line");
+    let plan = plan(&mut dice, how);
+    let run = super::cluster::Cluster::of(plan, dice, options).run();
+    run.unwrap_or_else(|why| {
+        let lines: Vec<_> = why.lines().collect();
+        let last = &lines[lines.len().saturating_sub(200)..];
+        panic!("seed {seed}: {}", last.join("\n"))
+    })
+}
+
+/// Answers that wait behind others for longer than the first wait are not asked for again, and
+/// what is lost is asked for again soon. Where nodes learn nothing of answers, hundreds of messages
+/// are sent again though none was lost. Returns the runs with and without learning.
+fn waits_for_its_turn(plan: Narrow) -> [Sighted; 2] {
+    let calm = narrow_line(plan, 0, (0, false));
+    let control = narrow_line(plan, 0, (0, true));
+    println!("{calm:?}\n{control:?}");
+    assert!(control.resent > 400, "{control:?}");
+    assert!(calm.took < control.took, "{calm:?}, {control:?}");
+    for seed in 1..4 {
+        let lossy = narrow_line(plan, seed, (20, false));
+        println!("{lossy:?}");
+        assert!((1..300).contains(&lossy.resent), "seed {seed}: {lossy:?}");
+        let late = lossy.took.saturating_sub(calm.took);
+        assert!(late < 1_000_000_000, "seed {seed}: {lossy:?}");
+    }
+    [calm, control]
+}
+
+#[test]
+fn pages_in_a_queue_of_answers_are_waited_for() {
+    let [calm, _] = waits_for_its_turn(super::cluster::Plan::of_a_queue);
+    assert_eq!(calm.resent, 0, "nothing was lost: {calm:?}");
+    assert!(calm.ahead > 50, "{calm:?}");
+}
+
+/// The home's calls, which are answered when all pages are whole, are repeated meanwhile.
+#[test]
+fn pages_that_a_collection_makes_whole_wait_for_their_turn() {
+    let [calm, control] = waits_for_its_turn(super::cluster::Plan::of_a_collection);
+    assert!(calm.resent * 20 < control.resent, "{calm:?}, {control:?}");
+    assert!(calm.collected > 1, "{calm:?}");
+}
+
 fn phases(seed: u64, profile: Profile, planted: Option<Planted>) -> Result<Sighted, String> {
     use super::cluster::{Cluster, Plan};
     let options = Labelled {

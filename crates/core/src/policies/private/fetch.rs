@@ -131,6 +131,9 @@ impl Private {
         };
         cx.end(&fetch.backoff, self.timer(page));
         cx.answered(Awaited::Page, fetch.since, &fetch.backoff);
+        if from == fetch.from {
+            cx.progressed(from, &fetch.backoff);
+        }
         cx.emit(Event::BytesArrived { segment, page });
         if self.forgets(cx) {
             self.forgotten(page, from);
@@ -279,7 +282,7 @@ impl Private {
         let Some(fetch) = self.fetches.get_mut(&page) else {
             return self.sending_due(cx, page);
         };
-        if !cx.fire(&mut fetch.backoff, timer) {
+        if !cx.fire_to([fetch.from], &mut fetch.backoff, timer) {
             return;
         }
         fetch.tries = fetch.tries.saturating_add(1);

@@ -11,6 +11,7 @@
 //! first and then diffs.
 
 use super::Release;
+use super::miss::schedule;
 use super::page::{Copy, Miss, Page};
 use super::requests::Requests;
 use crate::effect::Rights;
@@ -138,7 +139,7 @@ impl Release {
         if page.copy == Copy::Frame || page.miss.is_some() || page.lost.is_some() {
             return false;
         }
-        let mut miss = Miss::new(cx.backoff(timer), cx.now);
+        let mut miss = Miss::new(schedule(cx, timer, false), cx.now);
         miss.ahead = Some(ahead);
         page.miss = Some(Box::new(miss));
         // The process has announced the page, or has used the pages before it: the page is used.

@@ -7,6 +7,7 @@ use super::collector::{Report, keeper_of_rest};
 use super::inquiries::OnReply;
 use super::messages::{Body, Collect, Full};
 use super::page::Copy;
+use super::requests::Requests;
 use super::{Release, say};
 use crate::caller::Caller;
 use crate::continuation::Continuation;
@@ -55,11 +56,19 @@ impl Release {
                 todo.insert(index);
             }
         }
-        self.collector.makes_whole(todo.clone());
-        for page in todo {
-            self.open_miss(cx, page, None);
-        }
+        self.collector.makes_whole(todo);
+        self.make_more_whole(cx);
         self.collector.answer(cx);
+    }
+
+    /// Begins to make more of the pages whole that this node is to keep, as far as there is room.
+    pub(super) fn make_more_whole(&mut self, cx: &mut Cx<'_>) {
+        let pages = self.collector.next_to_make_whole();
+        let mut requests = Requests::many();
+        for page in pages {
+            self.open_miss_with(cx, page, None, &mut requests);
+        }
+        self.send_requests(cx, requests);
     }
 
     /// A node is gone. If it was the home, no node will say what is to be dropped, unless some node
@@ -90,13 +99,15 @@ impl Release {
     /// The floor has risen: a copy that was requested before may lack what no write notice names
     /// any more.
     fn begin_misses_anew(&mut self, cx: &mut Cx<'_>) {
+        let mut requests = Requests::many();
         for index in self.pages.which(|page| page.miss.is_some()) {
             if let Some(miss) = self.pages.miss(index) {
                 miss.base = None;
                 miss.baseless = NodeSet::EMPTY;
             }
-            self.go_on(cx, index);
+            self.go_on_with(cx, index, &mut requests);
         }
+        self.send_requests(cx, requests);
     }
 
     fn forget_page(

@@ -4,6 +4,7 @@
 use crate::backoff::Backoff;
 use crate::caller::Caller;
 use crate::continuation::Continuation;
+use crate::limits::WHOLE_AT_ONCE;
 use crate::shell::Cx;
 use crate::timers::Timer;
 use pagemesh_wire::peer::{Payload, Reply};
@@ -31,8 +32,11 @@ struct Collecting {
     keepers: NodeSet,
     /// The call to answer when this node is ready.
     caller: Option<Caller>,
-    /// Pages that are being made whole; `None` until everything up to `time` is known.
+    /// Pages that are to be made whole; `None` until everything up to `time` is known.
     todo: Option<BTreeSet<PageIndex>>,
+    /// Those of them before this one are under way.
+    #[serde(default)]
+    next: PageIndex,
     /// The leading home is gone, and its successor has yet to say what comes of the round.
     #[serde(rename = "led_by_the_dead")]
     leader_gone: bool,
@@ -106,6 +110,7 @@ impl Collector {
             keepers,
             caller: Some(caller),
             todo: None,
+            next: PageIndex(0),
             leader_gone: false,
         });
         true
@@ -119,19 +124,42 @@ impl Collector {
         due.then(|| (collecting.time.clone(), collecting.keepers))
     }
 
-    /// These pages are made whole now.
+    /// These pages are to be made whole, a few at a time.
     pub(super) fn makes_whole(&mut self, todo: BTreeSet<PageIndex>) {
         if let Some(collecting) = &mut self.collecting {
             collecting.todo = Some(todo);
         }
     }
 
+    /// The next pages to make whole; they are under way from now on.
+    pub(super) fn next_to_make_whole(&mut self) -> Vec<PageIndex> {
+        let Some(collecting) = &mut self.collecting else {
+            return Vec::new();
+        };
+        let room = WHOLE_AT_ONCE.saturating_sub(collecting.under_way());
+        let waiting = collecting.waiting().take(room);
+        let pages: Vec<PageIndex> = waiting.collect();
+        if let Some(last) = pages.last() {
+            collecting.next = PageIndex(last.0.saturating_add(1));
+        }
+        pages
+    }
+
     /// A page is whole now, or lost.
     pub(super) fn is_whole(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
-        let todo = self.collecting.as_mut().and_then(|c| c.todo.as_mut());
-        if todo.is_some_and(|todo| todo.remove(&page)) {
-            self.answer(cx);
+        let Some(collecting) = &mut self.collecting else {
+            return;
+        };
+        let todo = collecting.todo.as_mut();
+        if !todo.is_some_and(|todo| todo.remove(&page)) {
+            return;
         }
+        let few = collecting.under_way() <= WHOLE_AT_ONCE / 2;
+        if few && collecting.waiting().next().is_some() {
+            // Not here: one page after the other may be made whole without any message.
+            cx.arm(cx.now, Timer::Segment(self.segment));
+        }
+        self.answer(cx);
     }
 
     /// Answers the home, if all pages are whole that this node is to keep.
@@ -203,6 +231,20 @@ impl Collector {
     }
 }
 
+impl Collecting {
+    /// Number of pages that are being made whole.
+    fn under_way(&self) -> usize {
+        let todo = self.todo.as_ref();
+        todo.map_or(0, |todo| todo.range(..self.next).count())
+    }
+
+    /// Pages that are to be made whole and are not under way.
+    fn waiting(&self) -> impl Iterator<Item = PageIndex> + '_ {
+        let todo = self.todo.iter();
+        todo.flat_map(|todo| todo.range(self.next..)).copied()
+    }
+}
+
 /// The keeper of pages that no remaining node has written: the home or, if the home leaves, the
 /// first of those that remain. All nodes that collect choose the same.
 pub(super) fn keeper_of_rest(home: NodeId, keepers: NodeSet) -> NodeId {
@@ -271,6 +313,41 @@ mod tests {
             assert_eq!(answered(cx), [7], "once");
             assert_eq!(collector.dropped(&VectorTime::ZERO), NodeSet::EMPTY);
             assert_eq!(collector.dropped(&time), keepers);
+        });
+    }
+
+    #[test]
+    fn thousands_of_pages_are_made_whole_a_few_at_a_time() {
+        with(|collector, cx| {
+            let time = VectorTime::from_iter([(HOME, 3)]);
+            assert!(collector.reach(cx, caller(7), time, NodeSet::only(ME)));
+            let all: BTreeSet<PageIndex> = (0..1000).map(PageIndex).collect();
+            collector.makes_whole(all.clone());
+            let mut under_way: BTreeSet<PageIndex> = BTreeSet::new();
+            let mut begun = Vec::new();
+            for turn in 0.. {
+                let next = collector.next_to_make_whole();
+                under_way.extend(&next);
+                begun.extend(next);
+                assert!(under_way.len() <= WHOLE_AT_ONCE);
+                // Those in the middle become whole first, down to half of what may be under way.
+                while under_way.len() > WHOLE_AT_ONCE / 2 || begun.len() == 1000 {
+                    let Some(page) = under_way.iter().nth(under_way.len() / 2).copied() else {
+                        break;
+                    };
+                    under_way.remove(&page);
+                    collector.is_whole(cx, page);
+                }
+                if under_way.is_empty() {
+                    assert!(turn > 10);
+                    break;
+                }
+                let more = begun.len() < 1000;
+                let due = cx.shell.timers.pop_due(cx.now);
+                assert_eq!(due, more.then_some(Timer::Segment(collector.segment)));
+            }
+            assert_eq!(begun, all.into_iter().collect::<Vec<_>>());
+            assert_eq!(answered(cx), [7]);
         });
     }
 

@@ -1,7 +1,7 @@
 //! The base copy of a page: which node is asked for it, and what it lacks (T15).
 
 use super::messages::{Body, CopyReply, CopyRequest};
-use super::miss::{Need, is_out_of_reach};
+use super::miss::{Need, is_out_of_reach, schedule};
 use super::page::{Copy, Miss, Page};
 use super::requests::Requests;
 use super::{Release, say};
@@ -118,9 +118,14 @@ impl Release {
             pages: (self.segment, index).into(),
             keep: true,
         });
+        let timer = self.timer(index);
         if let Some(page) = self.pages.get_mut(&index) {
             page.copy = Copy::Stash;
             page.notices.restart(applied);
+            if let Some(miss) = &mut page.miss {
+                cx.end(&miss.backoff, timer);
+                miss.backoff = schedule(cx, timer, !miss.faults.is_empty());
+            }
         }
         self.go_on(cx, index);
     }
@@ -184,6 +189,9 @@ impl Release {
             return cx.emit(Event::Stale {});
         };
         miss.base = None;
+        if asked == from {
+            cx.progressed(from, &miss.backoff);
+        }
         if self.has_what_is_unknown(cx, &base.applied) {
             // Perhaps the asked node knows more; if not, it will not have this copy any more once
             // it knows which node is gone. Either way the copy is requested again.

@@ -114,7 +114,7 @@ impl Release {
     }
 
     /// Diffs have arrived.
-    pub(super) fn diffs(&mut self, cx: &mut Cx<'_>, diffs: &Diffs) {
+    pub(super) fn diffs(&mut self, cx: &mut Cx<'_>, from: NodeId, diffs: &Diffs) {
         let segment = self.segment;
         let unasked = diffs.request == RequestId::NONE;
         let mut names = Vec::new();
@@ -129,6 +129,13 @@ impl Release {
                 pushed.insert(name.page);
             }
             if let Some(miss) = &mut page.miss {
+                if miss
+                    .asked
+                    .get(&diffs.request)
+                    .is_some_and(|(node, _)| *node == from)
+                {
+                    cx.progressed(from, &miss.backoff);
+                }
                 for (_, asked) in miss.asked.values_mut() {
                     asked.remove(name);
                 }
@@ -176,6 +183,7 @@ impl Release {
                 miss.asked.remove(&absent.request);
             }
             miss.absent.entry(*name).or_default().insert(from);
+            cx.progressed(from, &miss.backoff);
             pages.insert(name.page);
             if absent.floor.has(name.node, name.interval) {
                 // The diff is collected there, so the keeper of the page has it.

@@ -147,6 +147,9 @@ impl Inquiries {
 
     /// A node has told all it knows.
     pub(super) fn told_all(&mut self, cx: &mut Cx<'_>, from: NodeId) {
+        if let Some(inquiry) = self.under_way.get(&from) {
+            cx.progressed(from, &inquiry.backoff);
+        }
         self.end(cx, from);
         for goal in &mut self.goals {
             goal.hear.remove(from);
@@ -189,7 +192,7 @@ impl Inquiries {
         let timer = Timer::Segment(self.segment);
         let mut again = Vec::new();
         for (node, inquiry) in &mut self.under_way {
-            if cx.fire(&mut inquiry.backoff, timer) {
+            if cx.fire_to([*node], &mut inquiry.backoff, timer) {
                 again.push((*node, inquiry.request));
             }
         }

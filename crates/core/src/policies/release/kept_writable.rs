@@ -139,7 +139,7 @@ impl Pages {
                 staying.for_locks = NOT_BEFORE;
             }
             staying.looks = None;
-            page.returns = 0;
+            (page.returns, page.cost_a_fault) = (0, 0);
         }
     }
 

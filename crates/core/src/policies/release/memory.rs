@@ -1,8 +1,10 @@
 //! What accesses, intervals and notices do to the pages of this node.
 
 use super::Release;
+use super::miss::schedule;
 use super::page::{Copy, Miss, Page};
 use super::races;
+use super::requests::Requests;
 use crate::effect::{Afterwards, DiffWork, Effect, Mappings, Rights};
 use crate::event::Event;
 use crate::shell::Cx;
@@ -19,7 +21,7 @@ impl Release {
         index: PageIndex,
         access: Access,
     ) {
-        let segment = self.segment;
+        let (segment, timer) = (self.segment, self.timer(index));
         let page = self.pages.page(index);
         if let Some(with) = page.lost {
             return cx.fail(mapping, (segment, index), Refusal::NodeGone(with));
@@ -30,6 +32,9 @@ impl Release {
                 segment,
                 page: index,
             });
+            if access == Access::Write {
+                page.is_stored_to(true);
+            }
             return self.map(cx, index, &[(mapping, access)]);
         }
         if let Some(miss) = &mut page.miss {
@@ -40,6 +45,7 @@ impl Release {
                 });
             } else {
                 miss.faults.push((mapping, access));
+                cx.hurry(&mut miss.backoff, timer);
             }
             return;
         }
@@ -67,16 +73,30 @@ impl Release {
         index: PageIndex,
         fault: Option<(MappingId, Access)>,
     ) {
+        let mut requests = Requests::default();
+        self.open_miss_with(cx, index, fault, &mut requests);
+        self.send_requests(cx, requests);
+    }
+
+    /// As [`Release::open_miss`], but what is to be requested is added to `requests`.
+    pub(super) fn open_miss_with(
+        &mut self,
+        cx: &mut Cx<'_>,
+        index: PageIndex,
+        fault: Option<(MappingId, Access)>,
+        requests: &mut Requests,
+    ) {
         let timer = self.timer(index);
         let page = self.pages.page(index);
         if page.miss.is_none() {
-            page.miss = Some(Box::new(Miss::new(cx.backoff(timer), cx.now)));
+            let schedule = schedule(cx, timer, fault.is_some());
+            page.miss = Some(Box::new(Miss::new(schedule, cx.now)));
         }
         if let Some(miss) = &mut page.miss {
             miss.faults.extend(fault);
         }
         self.initial_sync(cx);
-        self.go_on(cx, index);
+        self.go_on_with(cx, index, requests);
     }
 
     /// Gives the right to these accesses to a page in its frame (T7: a twin before the first

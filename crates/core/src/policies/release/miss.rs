@@ -4,14 +4,24 @@
 use super::Release;
 use super::page::{Copy, Miss, Page};
 use super::requests::Requests;
+use crate::backoff::Backoff;
 use crate::effect::{DiffWork, Effect, Source};
 use crate::shell::Cx;
+use crate::timers::Timer;
 use pagemesh_wire::peer::{DiffName, Refusal};
 use pagemesh_wire::{NodeId, PageIndex};
 
 /// Whether this node does not know yet that there is such a member.
 pub(super) fn is_out_of_reach(cx: &Cx<'_>, node: NodeId) -> bool {
     !cx.is_alive(node) && !cx.is_gone(node)
+}
+
+/// When what a page needs is requested again.
+pub(super) fn schedule(cx: &mut Cx<'_>, timer: Timer, thread_waits: bool) -> Backoff {
+    match thread_waits {
+        true => cx.backoff(timer),
+        false => cx.unhurried_backoff(timer),
+    }
 }
 
 /// What a page needs next.
@@ -176,7 +186,8 @@ impl Release {
         let Some(miss) = self.pages.miss(index) else {
             return;
         };
-        if !cx.fire(&mut miss.backoff, timer) {
+        let asked: Vec<NodeId> = miss.all_asked().collect();
+        if !cx.fire_to(asked, &mut miss.backoff, timer) {
             return;
         }
         miss.asked.clear();

@@ -321,7 +321,7 @@ impl Hooks for Release {
             Message::Policy(said) => self.received(cx, from, &said.body, false),
             Message::PolicyPage(said) => self.received(cx, from, &said.body, true),
             Message::PolicyUndelivered(said) => self.came_back(cx, from, &said.body),
-            Message::Diffs(diffs) => self.diffs(cx, &diffs),
+            Message::Diffs(diffs) => self.diffs(cx, from, &diffs),
             // Messages about owned pages mean nothing here.
             _ => cx.emit(Event::Stale {}),
         }
@@ -339,6 +339,7 @@ impl Hooks for Release {
             Due::Segment => {
                 self.inquiries.due(cx, self.history.time());
                 self.report_due(cx);
+                self.make_more_whole(cx);
             }
         }
     }

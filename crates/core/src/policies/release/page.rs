@@ -15,6 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// then on, because comparing it costs less than a fault.
 const PATTERN: u8 = 1;
 
+/// After so many copies each of which cost the next store a fault of its own, a page is not protected
+/// for copies: its diff is made instead.
+const COPIES: u8 = 2;
+
 /// Where this node has the contents of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) enum Copy {
@@ -45,6 +49,9 @@ pub(super) struct Page {
     pub(super) undiffed: Option<u64>,
     /// How often the page was written again after its diff had been made.
     pub(super) returns: u8,
+    /// Copies in a row that were sent of the page before it was stored to by a fault of its own.
+    #[serde(default)]
+    pub(super) cost_a_fault: u8,
     /// Whether the page may be kept writable.
     pub(super) staying: Staying,
     /// Its write notices, and which of them are in the copy.
@@ -75,6 +82,22 @@ impl Page {
     /// Whether the page is to stay writable when its diff is made.
     pub(super) fn stays_writable(&self) -> bool {
         self.returns >= PATTERN
+    }
+
+    /// Whether the page is to stay writable when a copy of it is sent. Where a walk stores to many pages
+    /// by one fault, protecting them costs less than making their diffs.
+    pub(super) fn stays_writable_for_copies(&self) -> bool {
+        self.stays_writable() && self.cost_a_fault >= COPIES
+    }
+
+    /// A thread stores to the page: by a fault of its own, or by that of a page before it.
+    pub(super) fn is_stored_to(&mut self, own_fault: bool) {
+        if self.is_given() {
+            self.cost_a_fault = match own_fault {
+                true => self.cost_a_fault.saturating_add(1),
+                false => 0,
+            };
+        }
     }
 
     /// The source of the twin that the page is to get.
@@ -145,8 +168,13 @@ impl Miss {
 
     /// A node that was asked for something that has not come, if there is one.
     pub(super) fn asks(&self) -> Option<NodeId> {
-        let base = self.base.map(|(node, _)| node);
-        base.or_else(|| self.asked.values().next().map(|(node, _)| *node))
+        self.all_asked().next()
+    }
+
+    /// The nodes that were asked for something that has not come.
+    pub(super) fn all_asked(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let base = self.base.iter().map(|(node, _)| *node);
+        base.chain(self.asked.values().map(|(node, _)| *node))
     }
 
     /// Whether this diff is requested and not answered.

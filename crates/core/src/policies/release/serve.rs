@@ -183,9 +183,11 @@ impl Release {
         }
     }
 
-    /// Protects a page that an interval of this node names and whose diff is not made yet.
+    /// Protects a page that an interval of this node names and whose diff is not made yet, unless that
+    /// costs more than the diff.
     fn give_all(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
         let page = self.pages.get(&index);
+        let page = page.filter(|page| !page.stays_writable_for_copies());
         if let Some(interval) = page.and_then(|page| page.undiffed) {
             let name = DiffName {
                 page: index,

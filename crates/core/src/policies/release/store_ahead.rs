@@ -41,8 +41,11 @@ impl Release {
         for run in runs(&zeros) {
             self.fill_ahead(cx, mapping, self.range(run));
         }
-        for page in &here {
-            self.prepare_store(cx, *page);
+        for index in &here {
+            if let Some(page) = self.pages.get_mut(index) {
+                page.is_stored_to(false);
+            }
+            self.prepare_store(cx, *index);
         }
         for run in runs(&here) {
             self.map_ahead(cx, mapping, self.range(run));

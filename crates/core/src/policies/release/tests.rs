@@ -409,6 +409,36 @@ fn a_copy_of_a_page_that_stays_writable_makes_no_diff() {
     assert_eq!(state(&bench), "kept writable");
 }
 
+/// A hot page whose copies cost its writer a fault each is kept writable soon; where a walk stores to
+/// pages, it is not.
+#[test]
+fn copies_of_a_hot_page_do_not_cost_a_fault_each() {
+    let mut bench = Bench::new();
+    named_to_stay(&mut bench);
+    let mut done = Vec::new();
+    for _ in 0..4 {
+        bench.done.clear();
+        bench.copy_requested();
+        done.push((bench.done.join(", "), state(&bench)));
+        if state(&bench) == "given" {
+            bench.fault(Access::Write);
+        }
+        bench.release();
+    }
+    let given = ("protect, CopyReply→n3".to_owned(), "given");
+    let kept = (
+        "make diff, refresh twin, CopyReply→n3".to_owned(),
+        "kept writable",
+    );
+    assert_eq!(done, [given.clone(), given, kept.clone(), kept]);
+    // One of many that became writable by the fault of another.
+    let page = |bench: &mut Bench| bench.policy.pages.page(PAGE).clone();
+    let mut of_walk = page(&mut bench);
+    (of_walk.undiffed, of_walk.rights) = (Some(1), Rights::Read);
+    of_walk.is_stored_to(false);
+    assert!(!of_walk.stays_writable_for_copies());
+}
+
 #[test]
 fn all_pages_of_a_request_are_protected_before_the_first_is_sent() {
     let mut bench = Bench::new();

@@ -136,8 +136,10 @@ impl Driver for Cluster {
     }
 
     fn emit(&mut self, _: usize, event: Seen) -> Check {
-        if matches!(event, Seen::CameAhead { .. }) {
-            self.sighted.ahead += 1;
+        match event {
+            Seen::CameAhead { .. } => self.sighted.ahead += 1,
+            Seen::Resent {} => self.sighted.resent += 1,
+            _ => {}
         }
         Ok(())
     }

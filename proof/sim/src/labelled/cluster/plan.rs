@@ -15,6 +15,16 @@ const LAZY: Policy = Policy::Release {
     spread: Spread::Lazy,
 };
 
+/// Pages that are used over a narrow line.
+#[cfg(test)]
+const NARROW_PAGES: usize = 300;
+
+/// A byte of each of them.
+#[cfg(test)]
+fn narrow_bytes(spot: usize) -> impl Iterator<Item = usize> {
+    (0..NARROW_PAGES).map(move |page| page * pagemesh_diff::PAGE + spot)
+}
+
 /// The plan of a run.
 pub(in crate::labelled) struct Plan {
     /// The host of each thread.
@@ -26,6 +36,8 @@ pub(in crate::labelled) struct Plan {
     /// Which host creates the segment.
     pub(super) home: usize,
     pub(super) policy: Policy,
+    /// The host whose datagrams leave one after the other, and the nanoseconds that each takes.
+    pub(super) narrow: Option<(usize, u64)>,
     /// A thread hangs if it takes longer.
     pub(super) patience: Time,
 }
@@ -58,6 +70,7 @@ impl Plan {
             pace,
             weather,
             home,
+            narrow: None,
             // With 40 % loss a search for a lost token takes seconds.
             patience: Time(PATIENCE.0 * if crashes { 4 } else { 1 }),
         }
@@ -104,6 +117,7 @@ impl Plan {
             },
             home,
             policy,
+            narrow: None,
             patience: Time(u64::MAX),
         }
     }
@@ -160,6 +174,58 @@ impl Plan {
         let threads = 0..plan.threads.len();
         plan.programs = threads.map(|thread| shape.program(dice, thread)).collect();
         plan
+    }
+
+    /// Two hosts and many pages. The datagrams of the first leave one by one, so that the last answers
+    /// come long after they were asked for. Of a thousand datagrams `loss` are lost. If `fixed`, nodes
+    /// learn nothing of the time that answers take.
+    #[cfg(test)]
+    fn of_a_narrow_line(
+        dice: &mut Dice,
+        notices: Option<u32>,
+        (loss, fixed): (u32, bool),
+        programs: [Vec<Step>; 2],
+    ) -> Self {
+        let mut plan = Self::of_scenario(dice, (2, 0), (NARROW_PAGES, LAZY), notices);
+        plan.weather.loss = loss;
+        plan.narrow = Some((0, 200_000));
+        if fixed {
+            plan.pace.resend_soonest = plan.pace.resend_first;
+        }
+        plan.programs = programs.into();
+        plan
+    }
+
+    /// The first host stores to all pages, the second one announces and loads them, twice.
+    #[cfg(test)]
+    pub(in crate::labelled) fn of_a_queue(dice: &mut Dice, how: (u32, bool)) -> Self {
+        let (mut stores, mut loads) = (Vec::new(), Vec::new());
+        for _ in 0..2 {
+            stores.extend(narrow_bytes(0).map(Step::Fill));
+            stores.extend([Step::Barrier(2), Step::Barrier(2)]);
+            loads.extend([Step::Barrier(2), Step::Need(0, NARROW_PAGES as u32)]);
+            loads.extend(narrow_bytes(0).map(Step::Load));
+            loads.push(Step::Barrier(2));
+        }
+        Self::of_a_narrow_line(dice, None, how, [stores, loads])
+    }
+
+    /// Both hosts store to all pages, so that each has diffs which the keeper of a page needs when it
+    /// is collected.
+    #[cfg(test)]
+    pub(in crate::labelled) fn of_a_collection(dice: &mut Dice, how: (u32, bool)) -> Self {
+        let program = |own: usize, other: usize| {
+            let mut steps = Vec::new();
+            for _ in 0..3 {
+                steps.extend(narrow_bytes(own).map(Step::Store));
+                steps.extend([Step::Barrier(2), Step::Think(200_000_000)]);
+            }
+            steps.extend(narrow_bytes(other).map(Step::Load));
+            steps.push(Step::Barrier(2));
+            steps
+        };
+        let programs = [program(8, 64), program(64, 8)];
+        Self::of_a_narrow_line(dice, Some(100), how, programs)
     }
 
     /// Two hosts that take turns with a lock every few seconds, for so many days, and

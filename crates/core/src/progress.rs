@@ -1,0 +1,90 @@
+//! How far other nodes have come with what this node asked of them.
+//!
+//! A node answers in the order in which it was asked. As long as answers come, a request that was
+//! sent after those that are answered is not lost: it waits its turn, or its answer is under way
+//! behind others. So all requests to a node share one clock, which starts anew with each of its
+//! answers. A request that later ones have overtaken was lost, and waits no longer.
+
+use crate::time::Time;
+use core::time::Duration;
+use pagemesh_wire::NodeId;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The answers of other nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Progress(BTreeMap<NodeId, Answered>);
+
+/// What one node has answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Answered {
+    /// When it answered last.
+    last: Time,
+    /// When the latest request was sent that it has answered.
+    sent: Time,
+}
+
+impl Progress {
+    /// A node answered a request. `sent` is when that was sent, if it was sent once: an answer to a
+    /// repeated request does not show which requests it has overtaken.
+    pub(crate) fn answered(&mut self, node: NodeId, now: Time, sent: Option<Time>) {
+        let answered = self.0.entry(node).or_insert(Answered {
+            last: now,
+            sent: Time::ZERO,
+        });
+        answered.last = now;
+        answered.sent = answered.sent.max(sent.unwrap_or(Time::ZERO));
+    }
+
+    /// Until when a request that was sent to a node at `said` is to be waited for, because the node
+    /// has answered others since.
+    pub(crate) fn until(&self, node: NodeId, said: Time, wait: Duration) -> Option<Time> {
+        let answered = self.0.get(&node)?;
+        (answered.last > said && answered.sent <= said).then(|| answered.last + wait)
+    }
+
+    /// A node is gone.
+    pub(crate) fn gone(&mut self, node: NodeId) {
+        self.0.remove(&node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: NodeId = NodeId(2);
+    const WAIT: Duration = Duration::from_nanos(10);
+
+    #[test]
+    fn who_answers_is_waited_for() {
+        let mut progress = Progress::default();
+        assert_eq!(progress.until(NODE, Time(100), WAIT), None, "silent");
+        progress.answered(NODE, Time(105), Some(Time(90)));
+        assert_eq!(progress.until(NODE, Time(100), WAIT), Some(Time(115)));
+        progress.answered(NODE, Time(108), Some(Time(100)));
+        assert_eq!(
+            progress.until(NODE, Time(100), WAIT),
+            Some(Time(118)),
+            "one of those sent together"
+        );
+        assert_eq!(progress.until(NODE, Time(108), WAIT), None, "silent since");
+        assert_eq!(progress.until(NodeId(3), Time(100), WAIT), None);
+        progress.gone(NODE);
+        assert_eq!(progress, Progress::default());
+    }
+
+    #[test]
+    fn what_later_requests_overtake_is_lost() {
+        let mut progress = Progress::default();
+        progress.answered(NODE, Time(120), Some(Time(110)));
+        assert_eq!(progress.until(NODE, Time(100), WAIT), None);
+        assert_eq!(progress.until(NODE, Time(115), WAIT), Some(Time(130)));
+        progress.answered(NODE, Time(125), None);
+        assert_eq!(
+            progress.until(NODE, Time(115), WAIT),
+            Some(Time(135)),
+            "an answer to a repeated request overtakes none"
+        );
+    }
+}
