@@ -46,6 +46,8 @@ const ASKED: u64 = 2_000;
 pub(super) struct Counted {
     pub(super) messages: u64,
     pub(super) bytes: u64,
+    /// Messages that were sent again.
+    pub(super) resent: u64,
     pub(super) pages: u64,
     pub(super) diffs: u64,
     /// Faults of all kinds.
@@ -105,6 +107,7 @@ impl<'q> Stand<'q> {
                 match name.as_str() {
                     "datagrams_out" => all.messages += value,
                     "bytes_out" => all.bytes += value,
+                    "resent" => all.resent += value,
                     "pages_out" => all.pages += value,
                     "diffs_made" => all.diffs += value,
                     "faults_read" | "faults_write" => all.all_faults += value,

@@ -113,6 +113,8 @@ struct OnNodes {
     /// Over one native thread.
     speedup: f64,
     messages: u64,
+    /// Of these, the ones that were sent again.
+    resent: u64,
     megabytes: f64,
     faults: u64,
     /// Seconds of each process, on average: for faults that another node had to answer, at
@@ -316,6 +318,7 @@ fn counted(outcome: &Outcome, base: f64) -> OnNodes {
         seconds,
         speedup: base / seconds,
         messages: after.messages - before.messages,
+        resent: after.resent - before.resent,
         megabytes: (after.bytes - before.bytes) as f64 / 1e6,
         faults: after.all_faults - before.all_faults,
         fault_wait: each(after.fault_nanos.saturating_sub(before.fault_nanos)),
