@@ -111,6 +111,7 @@ impl Daemon {
         loop {
             let now = clock::monotonic();
             self.mind_absence(now);
+            self.hear_before_due(now)?;
             self.driver.due(now);
             self.driver.look_at_memory(now);
             self.driver.cut_off();
@@ -127,6 +128,20 @@ impl Daemon {
                 self.sleep(now, programs)?;
             }
         }
+    }
+
+    /// Datagrams that have come are handled before a deadline is: a daemon that was kept from its
+    /// processor, or was busy for long, would ask again for what its socket has already.
+    fn hear_before_due(&mut self, now: u64) -> Result<()> {
+        if self.driver.next_due().is_some_and(|due| due <= now) {
+            for _ in 0..DATAGRAMS {
+                // A thread that has its page goes on; the first answer shows that others are coming.
+                if !self.receive()? || !self.may_receive() {
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn sleep(&mut self, now: u64, programs: Programs) -> Result<()> {

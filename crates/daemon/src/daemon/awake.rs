@@ -223,7 +223,7 @@ impl Daemon {
         Ok(false)
     }
 
-    fn may_receive(&self) -> bool {
+    pub(super) fn may_receive(&self) -> bool {
         !self.driver.has_woken() || self.driver.is_waited_for()
     }
 }
