@@ -13,6 +13,7 @@ pub(super) const STEPS: &[Step] = &[
     add_holds,
     add_rejoin_and_kept_pages,
     add_disk,
+    add_progress,
 ];
 
 /// Version 2 has global memory: no pages are lent, no epoch has begun, no budget is known.
@@ -257,6 +258,12 @@ fn add_disk(node: &mut Value) -> Result<(), String> {
         &[("standby_knows", 0.into())],
     );
     Ok(())
+}
+
+/// Version 8 knows how far other nodes have come with what they were asked: they have answered
+/// nothing. Schedules of resends that were begun, pages and collections say nothing more than before.
+fn add_progress(node: &mut Value) -> Result<(), String> {
+    insert(node, "shell", "progress", map([]))
 }
 
 fn map<const N: usize>(fields: [(&str, Value); N]) -> Value {
