@@ -41,6 +41,7 @@ impl Peer {
                 incarnation: STRANGER,
                 body: 0,
                 term: pagemesh_wire::Term::NONE,
+                generation: 0,
             },
         }
     }
