@@ -151,6 +151,7 @@ mod tests {
                 incarnation: Incarnation(1),
                 body: 0,
                 term: Term::FIRST,
+                generation: 0,
             },
             message: Box::new(Message::PolicyPage(PolicyMessage {
                 segment,

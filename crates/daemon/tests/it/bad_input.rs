@@ -42,6 +42,7 @@ impl Peer {
                 incarnation: STRANGER,
                 body: 0,
                 term: pagemesh_wire::Term::NONE,
+                generation: 0,
             },
         }
     }
