@@ -144,7 +144,6 @@ mod tests {
         Effect::Send {
             address: SocketAddr::from(([10, 0, 0, node as u8], 7450)),
             header: Header {
-                generation: 0,
                 cluster: ClusterId(1),
                 from: NodeId(1),
                 to: NodeId(node),

@@ -35,7 +35,6 @@ impl Peer {
             socket,
             daemon: daemon.status().address.parse().unwrap(),
             header: Header {
-                generation: 0,
                 cluster: ClusterId(0),
                 from: NodeId::NONE,
                 to: NodeId::NONE,
