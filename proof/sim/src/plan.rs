@@ -160,6 +160,9 @@ impl Features {
     }
 }
 
+/// How many pages are asked for ahead, and how many of a burst are left to another reader.
+const STROLLS: [(u32, u8); 3] = [(3, 2), (16, 2), (AHEAD, LEFT_TO_READER)];
+
 impl Plan {
     /// The plan of one seed.
     pub(crate) fn draw(options: &Options) -> Self {
@@ -186,11 +189,7 @@ impl Plan {
         let (mut segments, mains) = segments(&mut dice, features);
         if features.strolls {
             let mut dice = Dice::stream(seed, "grounds");
-            pace.ahead = *dice.pick(&[3, 16, AHEAD]);
-            pace.left_to_reader = match pace.ahead {
-                AHEAD => LEFT_TO_READER,
-                _ => 2,
-            };
+            (pace.ahead, pace.left_to_reader) = *dice.pick(&STROLLS);
             for ground in &mut segments[..mains] {
                 ground.pages += dice.between(10, 60) as u32;
             }
