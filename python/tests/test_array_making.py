@@ -148,6 +148,7 @@ def test_segments_and_repr_say_what_there_is(cluster, name):
         "policy": "sequential",
         "manager": "dynamic",
         "window": None,
+        "replicas": 0,
     }
     assert listed[f"{name}-raw"]["array"] is None
     assert "array" not in pagemesh.segments()[0]
