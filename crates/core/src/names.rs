@@ -30,36 +30,30 @@ const FIELDS_NOT_NAMED: [(&str, &str); 2] =
 
 /// The nodes that `part` names.
 pub(crate) fn names<T: Serialize>(part: &T) -> NodeSet {
-    let mut walk = Walk::default();
-    let walked = part.serialize(&mut walk);
-    debug_assert!(walked.is_ok(), "the walk refuses nothing");
-    walk.named
+    Walk::default().through(part).named
 }
 
 /// The nodes that a message names. A policy's payload in it is read by the policy alone, so one
 /// that has any counts as naming everybody.
 pub(crate) fn names_in_message<T: Serialize>(message: &T) -> NodeSet {
-    let mut walk = Walk {
+    let walk = Walk {
         opaque: true,
         ..Walk::default()
     };
-    let walked = message.serialize(&mut walk);
-    debug_assert!(walked.is_ok(), "the walk refuses nothing");
-    walk.named
+    walk.through(message).named
 }
 
 /// The places in `part` that name one of these nodes, as paths of fields, for people.
 pub(crate) fn places<T: Serialize>(part: &T, wanted: NodeSet) -> Vec<(NodeId, String)> {
-    let mut walk = Walk {
+    let walk = Walk {
         trace: Some(Trace {
             wanted,
             ..Trace::default()
         }),
         ..Walk::default()
     };
-    let walked = part.serialize(&mut walk);
-    debug_assert!(walked.is_ok(), "the walk refuses nothing");
-    walk.trace.map_or_else(Vec::new, |trace| trace.found)
+    let trace = walk.through(part).trace;
+    trace.map_or_else(Vec::new, |trace| trace.found)
 }
 
 /// What the integers are that come next.
@@ -100,6 +94,12 @@ fn everybody() -> NodeSet {
 }
 
 impl Walk {
+    fn through<T: Serialize>(mut self, part: &T) -> Self {
+        let walked = part.serialize(&mut self);
+        debug_assert!(walked.is_ok(), "the walk refuses nothing");
+        self
+    }
+
     fn name(&mut self, node: NodeId) {
         if !node.is_valid() {
             return;
@@ -125,6 +125,11 @@ impl Walk {
         let walked = part.serialize(&mut *self);
         self.mode = before;
         walked
+    }
+
+    /// An element of a list, or a key or value of a map.
+    fn element<T: Serialize + ?Sized>(&mut self, part: &T) -> fmt::Result {
+        part.serialize(self)
     }
 
     fn at<T: Serialize + ?Sized>(&mut self, place: &'static str, part: &T) -> fmt::Result {
@@ -363,6 +368,11 @@ impl Walk {
 }
 
 impl Fields<'_> {
+    /// A field without a name.
+    fn place<T: Serialize + ?Sized>(&mut self, part: &T) -> fmt::Result {
+        self.field("", part)
+    }
+
     fn field<T: Serialize + ?Sized>(&mut self, name: &'static str, part: &T) -> fmt::Result {
         if self.counts && !FIELDS_NOT_NAMED.contains(&(self.of, name)) {
             self.walk.at(name, part)
@@ -372,107 +382,37 @@ impl Fields<'_> {
     }
 }
 
-impl ser::SerializeSeq for &mut Walk {
-    type Ok = ();
-    type Error = fmt::Error;
+/// What serde asks for each kind of compound: every part is walked through, and nothing is left to do
+/// at the end.
+macro_rules! compounds {
+    ($($kind:ident for $walk:ty { $($method:ident($($name:ident)?) by $walks:ident),+ })*) => {
+        $(impl ser::$kind for $walk {
+            type Ok = ();
+            type Error = fmt::Error;
 
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, part: &T) -> fmt::Result {
-        part.serialize(&mut **self)
-    }
+            $(fn $method<T: Serialize + ?Sized>(
+                &mut self,
+                $($name: &'static str,)?
+                part: &T,
+            ) -> fmt::Result {
+                self.$walks($($name,)? part)
+            })+
 
-    fn end(self) -> fmt::Result {
-        Ok(())
-    }
+            fn end(self) -> fmt::Result {
+                Ok(())
+            }
+        })*
+    };
 }
 
-impl ser::SerializeTuple for &mut Walk {
-    type Ok = ();
-    type Error = fmt::Error;
-
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, part: &T) -> fmt::Result {
-        part.serialize(&mut **self)
-    }
-
-    fn end(self) -> fmt::Result {
-        Ok(())
-    }
-}
-
-impl ser::SerializeMap for &mut Walk {
-    type Ok = ();
-    type Error = fmt::Error;
-
-    fn serialize_key<T: Serialize + ?Sized>(&mut self, part: &T) -> fmt::Result {
-        part.serialize(&mut **self)
-    }
-
-    fn serialize_value<T: Serialize + ?Sized>(&mut self, part: &T) -> fmt::Result {
-        part.serialize(&mut **self)
-    }
-
-    fn end(self) -> fmt::Result {
-        Ok(())
-    }
-}
-
-impl ser::SerializeTupleStruct for Fields<'_> {
-    type Ok = ();
-    type Error = fmt::Error;
-
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, part: &T) -> fmt::Result {
-        self.field("", part)
-    }
-
-    fn end(self) -> fmt::Result {
-        Ok(())
-    }
-}
-
-impl ser::SerializeTupleVariant for Fields<'_> {
-    type Ok = ();
-    type Error = fmt::Error;
-
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, part: &T) -> fmt::Result {
-        self.field("", part)
-    }
-
-    fn end(self) -> fmt::Result {
-        Ok(())
-    }
-}
-
-impl ser::SerializeStruct for Fields<'_> {
-    type Ok = ();
-    type Error = fmt::Error;
-
-    fn serialize_field<T: Serialize + ?Sized>(
-        &mut self,
-        name: &'static str,
-        part: &T,
-    ) -> fmt::Result {
-        self.field(name, part)
-    }
-
-    fn end(self) -> fmt::Result {
-        Ok(())
-    }
-}
-
-impl ser::SerializeStructVariant for Fields<'_> {
-    type Ok = ();
-    type Error = fmt::Error;
-
-    fn serialize_field<T: Serialize + ?Sized>(
-        &mut self,
-        name: &'static str,
-        part: &T,
-    ) -> fmt::Result {
-        self.field(name, part)
-    }
-
-    fn end(self) -> fmt::Result {
-        Ok(())
-    }
+compounds! {
+    SerializeSeq for &mut Walk { serialize_element() by element }
+    SerializeTuple for &mut Walk { serialize_element() by element }
+    SerializeMap for &mut Walk { serialize_key() by element, serialize_value() by element }
+    SerializeTupleStruct for Fields<'_> { serialize_field() by place }
+    SerializeTupleVariant for Fields<'_> { serialize_field() by place }
+    SerializeStruct for Fields<'_> { serialize_field(name) by field }
+    SerializeStructVariant for Fields<'_> { serialize_field(name) by field }
 }
 
 #[cfg(test)]
