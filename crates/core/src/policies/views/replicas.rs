@@ -4,11 +4,11 @@
 //! - A holder has chosen one backup for the segment, and keeps to it while that lives. It names each
 //!   publication to the backup (`Keep`) until that has it (`Kept`).
 //! - A copy that is kept ([`kept`](super::kept)) stays in its frame when programs purge it: it is *veiled* from their views.
-//! - Who gives the consistent copy away keeps what it gave, until the new holder's backup has it; and
-//!   its own backup does so until the copy has arrived.
+//! - A holder that gives the consistent copy away keeps what it gave, until the new holder's backup has
+//!   it; and its own backup does so until the copy has arrived.
 //! - Pages that never moved are zeros until they are published. Their home asks its backup to answer
-//!   for them (`Zeros`) when all else is kept; who answers for a home that is gone looks for a backup
-//!   of its own. So a page that is found nowhere, and that nobody has seen move, is zeros, not lost.
+//!   for them (`Zeros`) when all else is kept; a node that answers for a home that is gone looks for
+//!   a backup of its own. So a page that is found nowhere, and that nobody has seen move, is zeros, not lost.
 //!
 //! INV-published-survives: what was acknowledged as kept is on two living nodes, or on one whose
 //! `unreplicated` is not zero; the next holder has it, or something newer.
@@ -57,7 +57,7 @@ pub(super) struct Replicas {
     pub(super) leaving: Option<Backoff>,
 }
 
-/// Who answers for the pages that never moved.
+/// The answer for the pages that never moved: which node gives it, and which one when that is gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Zeros {
     /// This node answers for them when that one is gone.
@@ -96,6 +96,11 @@ impl Replicas {
         unkept
     }
 
+    /// The first pages of what the backup does not have.
+    fn unkept(&self) -> impl Iterator<Item = &PageIndex> {
+        self.pending.iter().chain(&self.asked)
+    }
+
     /// The backup does not have this publication.
     pub(super) fn lacks(&mut self, first: PageIndex) {
         if self.on && !self.asked.contains(&first) {
@@ -105,19 +110,27 @@ impl Replicas {
 }
 
 impl Views {
+    /// Whether this node answers for the pages that never moved.
+    fn answers_for_zeros(&self, me: NodeId) -> bool {
+        self.segment.home() == me || self.replicas.zeros.inherited
+    }
+
+    /// Publications that the backup does not have.
+    fn unkept_runs(&self) -> impl Iterator<Item = Run> {
+        let firsts = self.replicas.unkept();
+        firsts.filter_map(|first| Some(self.published.get(first)?.run))
+    }
+
     /// Pages that are on no second node yet, as far as this node must see to that.
     pub(super) fn unreplicated(&self, me: NodeId) -> u64 {
         let replicas = &self.replicas;
         if !replicas.on {
             return 0;
         }
-        let answers = self.segment.home() == me || replicas.zeros.inherited;
-        if answers && !replicas.zeros.kept {
+        if self.answers_for_zeros(me) && !replicas.zeros.kept {
             return self.size.into();
         }
-        let firsts = replicas.pending.iter().chain(&replicas.asked);
-        let runs = firsts.filter_map(|first| self.published.get(first));
-        let pages: u64 = runs.map(|known| u64::from(known.run.count)).sum();
+        let pages: u64 = self.unkept_runs().map(|run| u64::from(run.count)).sum();
         pages + replicas.orphans.len() as u64
     }
 
@@ -198,11 +211,8 @@ impl Views {
         if self.replicas.waiting.is_empty() {
             return;
         }
-        let replicas = &self.replicas;
-        let firsts = replicas.pending.iter().chain(&replicas.asked);
-        let runs = firsts.filter_map(|first| self.published.get(first));
-        let unkept: Vec<Run> = runs.map(|known| known.run).collect();
-        let alone = replicas.backup.is_none();
+        let unkept: Vec<Run> = self.unkept_runs().collect();
+        let alone = self.replicas.backup.is_none();
         let pages = &self.pages;
         let is_over = |first: PageIndex, count: u32| {
             let meets =
@@ -225,8 +235,7 @@ impl Views {
             return;
         }
         self.ask_for_orphans(cx);
-        let answers = self.segment.home() == cx.me() || self.replicas.zeros.inherited;
-        let lacks = !self.replicas.pending.is_empty() || answers;
+        let lacks = !self.replicas.pending.is_empty() || self.answers_for_zeros(cx.me());
         if self.replicas.backup.is_none() && lacks {
             self.replicas.backup = self.choose_backup(cx);
         }
@@ -267,10 +276,9 @@ impl Views {
                 self.replicas.asked.insert(first);
             }
         }
+        let answers = self.answers_for_zeros(cx.me());
         let replicas = &mut self.replicas;
-        let all_else =
-            replicas.pending.is_empty() && replicas.asked.is_empty() && replicas.orphans.is_empty();
-        let answers = self.segment.home() == cx.me() || replicas.zeros.inherited;
+        let all_else = replicas.unkept().next().is_none() && replicas.orphans.is_empty();
         if all_else && answers && !replicas.zeros.asked {
             replicas.zeros.asked = true;
             self.say(cx, backup, &Body::Zeros);
@@ -343,7 +351,7 @@ impl Views {
         self.pump_replicas(cx);
     }
 
-    /// Who gave the pages to this node need not keep them any more.
+    /// The nodes that gave the pages to this one need not keep them any more.
     fn release_givers(&mut self, cx: &mut Cx<'_>, backup: NodeId, run: Run) {
         let me = cx.me();
         for index in run.pages() {
