@@ -45,18 +45,16 @@ struct Feed {
 }
 
 impl Feeds {
-    /// Who sends its next burst to `reader`: the owner, or a node among `holders`, which have copies of
-    /// all of its pages.
+    /// The node that sends its next burst to `reader`: the owner, or one of `holders`, which have
+    /// copies of all of its pages.
     fn choose(&mut self, now: Time, owner: NodeId, reader: NodeId, holders: NodeSet) -> NodeId {
         self.readers
             .retain(|_, feed| now < feed.asked + READS || now < feed.barred);
-        let barred = self
-            .readers
-            .get(&reader)
-            .map_or(Time::ZERO, |feed| feed.barred);
-        let from = match self.readers.get(&reader) {
+        let before = self.readers.get(&reader);
+        let barred = before.map_or(Time::ZERO, |feed| feed.barred);
+        let from = match before.map(|feed| feed.from) {
             _ if now < barred => owner,
-            Some(feed) if feed.from != owner && self.may_feed(now, feed.from, holders) => feed.from,
+            Some(from) if from != owner && self.may_feed(now, from, holders) => from,
             _ => self.least_busy(now, owner, reader, holders),
         };
         let feed = Feed {
