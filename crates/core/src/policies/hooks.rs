@@ -47,9 +47,15 @@ pub(crate) enum ProgramRequest {
     Purge(PageIndex, PageCount, bool),
     /// Tell the process when one of the pages changes.
     WatchRange(PageIndex, PageCount),
-    /// Send copies of pages to all nodes that use them (E5), of prefixes only, if so; and wait until
-    /// the replica has them, if so.
-    Publish(PageIndex, PageCount, bool, bool),
+    /// Send copies of pages to all nodes that use them (E5).
+    Publish {
+        first: PageIndex,
+        count: PageCount,
+        /// Of prefixes only.
+        short: bool,
+        /// Answer when the replica has them, too.
+        waits: bool,
+    },
     /// Keep the whole segment from changing, for a snapshot.
     Hold,
     /// End of that.

@@ -136,7 +136,12 @@ impl Services {
                 short,
                 waits,
             } => {
-                let request = ProgramRequest::Publish(first, count, short, waits);
+                let request = ProgramRequest::Publish {
+                    first,
+                    count,
+                    short,
+                    waits,
+                };
                 (segment, first, count, request)
             }
             Request::Hold { segment } => {

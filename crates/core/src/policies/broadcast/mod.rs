@@ -362,7 +362,7 @@ impl Hooks for Broadcast {
         match request {
             ProgramRequest::Advise(..) | ProgramRequest::Unpin(..) => cx.reply(who.0, Reply::Done),
             ProgramRequest::Purge(..)
-            | ProgramRequest::Publish(..)
+            | ProgramRequest::Publish { .. }
             | ProgramRequest::WatchRange(..) => {
                 let why = ProgramRequest::NO_VIEWS;
                 cx.refuse(who.0, Refusal::Invalid(why.into()));

@@ -301,7 +301,7 @@ impl Hooks for Private {
                 cx.refuse(who.0, Refusal::Invalid(why.into()));
             }
             ProgramRequest::Purge(..)
-            | ProgramRequest::Publish(..)
+            | ProgramRequest::Publish { .. }
             | ProgramRequest::WatchRange(..) => {
                 let why = ProgramRequest::NO_VIEWS.into();
                 cx.refuse(who.0, Refusal::Invalid(why));

@@ -305,7 +305,7 @@ impl Hooks for Release {
             }
             ProgramRequest::Unpin(..) => return cx.reply(ticket, Reply::Done),
             ProgramRequest::Purge(..)
-            | ProgramRequest::Publish(..)
+            | ProgramRequest::Publish { .. }
             | ProgramRequest::WatchRange(..) => ProgramRequest::NO_VIEWS,
             ProgramRequest::Hold | ProgramRequest::EndHold => ProgramRequest::NO_HOLD,
             ProgramRequest::Advise(first, count, advice, mapping) => {

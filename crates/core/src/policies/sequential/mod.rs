@@ -2,11 +2,12 @@
 //! sees the latest store made anywhere.
 //!
 //! [`page`] is what a node knows of one page; a [`context::PageContext`] opens it for the length of one
-//! input. [`owner`] serves the queue, [`copies`] handles what arrives, [`window`] decides how long
-//! a page stays, [`library`] keeps the order where the manager is fixed, [`pins`] holds ranges for
-//! explicit write locks, [`feeds`] has readers of the same pages serve each other, [`left_behind`] tells what is lost when this node is declared dead, [`hold`]
-//! keeps a whole segment from changing, [`ahead`] asks for pages before they are touched,
-//! [`pressure`] empties the frames of a full node, [`predictor`] is the read-modify-write predictor.
+//! input. [`owner`] serves the queue, [`copies`] handles what arrives, [`window`] decides how long a
+//! page stays, [`library`] keeps the order where the manager is fixed, [`pins`] holds ranges for
+//! explicit write locks, [`feeds`] has readers of the same pages serve each other, [`left_behind`]
+//! tells what is lost when this node is declared dead, [`hold`] keeps a whole segment from changing,
+//! [`ahead`] asks for pages before they are touched, [`pressure`] empties the frames of a full node,
+//! [`predictor`] is the read-modify-write predictor.
 
 mod ahead;
 mod context;
@@ -305,7 +306,7 @@ impl Hooks for Sequential {
                 self.advise(cx, (client, mapping), (first, count), advice);
             }
             ProgramRequest::Purge(..)
-            | ProgramRequest::Publish(..)
+            | ProgramRequest::Publish { .. }
             | ProgramRequest::WatchRange(..) => {
                 let why = ProgramRequest::NO_VIEWS.into();
                 return cx.refuse(ticket, Refusal::Invalid(why));

@@ -479,13 +479,18 @@ impl Hooks for Views {
                 return cx.reply(ticket, Reply::Waiting);
             }
             ProgramRequest::Pin(first, count) => return self.lock(cx, who, first, count.0),
-            ProgramRequest::Publish(_, count, ..) | ProgramRequest::Purge(_, count, _)
+            ProgramRequest::Publish { count, .. } | ProgramRequest::Purge(_, count, _)
                 if count.0 > RUN =>
             {
                 let why = format!("a process purges or publishes {RUN} pages at once at most");
                 return cx.refuse(ticket, Refusal::Limit(why));
             }
-            ProgramRequest::Publish(first, count, short, waits) => {
+            ProgramRequest::Publish {
+                first,
+                count,
+                short,
+                waits,
+            } => {
                 return self.publish(cx, (who, waits), (first, count.0), short);
             }
             ProgramRequest::Unpin(first, count) => {
