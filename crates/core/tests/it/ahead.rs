@@ -6,7 +6,7 @@ use pagemesh_core::release::Body;
 use pagemesh_core::{DiffWork, Effect, PageRange, Request, Source};
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{Access, Call, Manager, Message, Policy, Spread, Window};
-use pagemesh_wire::{NodeId, PageCount, PageIndex, RequestId, SegmentId, SyncKey};
+use pagemesh_wire::{NodeId, PageIndex, RequestId, SegmentId, SyncKey};
 
 const N1: NodeId = NodeId(1);
 const N2: NodeId = NodeId(2);
@@ -66,13 +66,7 @@ fn mapped(cluster: &Cluster, node: NodeId) -> Vec<u32> {
 }
 
 fn advise(cluster: &mut Cluster, segment: SegmentId, range: (u32, u32), advice: Advice) {
-    let request = Request::Advise {
-        segment,
-        first: PageIndex(range.0),
-        count: PageCount(range.1),
-        advice,
-    };
-    cluster.ask(N2, request);
+    cluster.advise(N2, segment, range, advice);
     cluster.settle();
 }
 
@@ -154,13 +148,7 @@ fn a_lost_page_is_asked_for_again_before_its_request_is_repeated() {
 #[test]
 fn what_does_not_come_is_given_up_and_requested_for_anew() {
     let (mut cluster, segment) = written(Manager::Dynamic);
-    let request = Request::Advise {
-        segment,
-        first: PageIndex(3),
-        count: PageCount(4),
-        advice: Advice::WillNeed,
-    };
-    cluster.ask(N2, request);
+    cluster.advise(N2, segment, (3, 4), Advice::WillNeed);
     cluster.deliver(|to, _| to == N2);
     let mut asked = 0;
     for _ in 0..40 {
@@ -308,13 +296,7 @@ fn advice_is_taken_under_release() {
 #[test]
 fn what_is_lost_ahead_under_release_comes_again_and_is_not_asked_for_twice() {
     let (mut cluster, segment) = released();
-    let request = Request::Advise {
-        segment,
-        first: PageIndex(3),
-        count: PageCount(4),
-        advice: Advice::WillNeed,
-    };
-    cluster.ask(N2, request);
+    cluster.advise(N2, segment, (3, 4), Advice::WillNeed);
     cluster.deliver(|_, message| {
         let Message::PolicyPage(said) = message else {
             return true;
@@ -415,13 +397,7 @@ fn announces_a_turn((mut cluster, segment): (Cluster, SegmentId)) {
         // Whatever else is due has been done before.
         cluster.pass(Duration::from_millis(1));
         cluster.forget();
-        let request = Request::Advise {
-            segment,
-            first: PageIndex(0),
-            count: PageCount(count),
-            advice: Advice::WillNeed,
-        };
-        cluster.ask(N2, request);
+        cluster.advise(N2, segment, (0, count), Advice::WillNeed);
     };
     announce(&mut cluster, TURN);
     assert!(!cluster.is_due(N2), "answers bring it back");

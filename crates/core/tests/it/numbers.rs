@@ -31,6 +31,14 @@ fn forget_member(cluster: &mut Cluster, node: NodeId) {
     assert_eq!(forgotten, Reply::Done);
 }
 
+/// Node 3 dies, its host is back, and its number is given again.
+fn die_and_be_forgotten(cluster: &mut Cluster) {
+    cluster.kill(N3);
+    cluster.start_again(N3, Some(N1));
+    cluster.pass(SILENCE);
+    come_back_as(cluster, N3, N3);
+}
+
 /// Lives of a host come and go until one has this number.
 fn come_back_as(cluster: &mut Cluster, host: NodeId, number: NodeId) {
     for _ in 0..MANY {
@@ -91,10 +99,7 @@ fn a_page_that_was_lost_with_a_forgotten_life_stays_lost() {
     cluster.touch(N2, 5, Access::Write);
     cluster.touch(N3, 5, Access::Write);
     // Its host is back, so nobody has to say that its loss was dealt with.
-    cluster.kill(N3);
-    cluster.start_again(N3, Some(N1));
-    cluster.pass(SILENCE);
-    come_back_as(&mut cluster, N3, N3);
+    die_and_be_forgotten(&mut cluster);
     for node in [N2, N1] {
         cluster.forget();
         cluster.touch(node, 5, Access::Read);
@@ -112,10 +117,7 @@ fn a_page_of_which_a_forgotten_life_was_the_owner_lives_on_from_a_copy() {
     cluster.segment(Manager::Dynamic, Window::Nanos(0));
     cluster.touch(N3, 5, Access::Write);
     cluster.touch(N2, 5, Access::Read);
-    cluster.kill(N3);
-    cluster.start_again(N3, Some(N1));
-    cluster.pass(SILENCE);
-    come_back_as(&mut cluster, N3, N3);
+    die_and_be_forgotten(&mut cluster);
     cluster.forget();
     cluster.touch(N1, 5, Access::Write);
     cluster.pass(Duration::from_secs(2));
@@ -136,10 +138,7 @@ fn a_lock_of_a_forgotten_holder_is_given_to_its_next_life() {
             cluster.input(N2, Input::LockReturned { key, recovered });
         }
     }
-    cluster.kill(N3);
-    cluster.start_again(N3, Some(N1));
-    cluster.pass(SILENCE);
-    come_back_as(&mut cluster, N3, N3);
+    die_and_be_forgotten(&mut cluster);
     let open = Request::Open {
         name: "a".into(),
         create: None,
@@ -191,10 +190,7 @@ fn datagrams_of_a_former_life_change_nothing() {
         .map(|(.., bytes)| Message::decode(bytes).unwrap().1);
     let granted = decoded.filter(grants).count();
     assert!(granted >= 3, "page, copy and lock: {granted}");
-    cluster.kill(N3);
-    cluster.start_again(N3, Some(N1));
-    cluster.pass(SILENCE);
-    come_back_as(&mut cluster, N3, N3);
+    die_and_be_forgotten(&mut cluster);
     for datagram in &late {
         let before = cluster.node(N3).clone();
         cluster.deliver_late(datagram);

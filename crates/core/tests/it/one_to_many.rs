@@ -2,10 +2,9 @@
 
 use crate::common::Cluster;
 use core::time::Duration;
-use pagemesh_core::Request;
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{Access, Manager, Message, Window};
-use pagemesh_wire::{NodeId, PageCount, PageIndex, SegmentId};
+use pagemesh_wire::{NodeId, PageIndex, SegmentId};
 
 const N1: NodeId = NodeId(1);
 const N2: NodeId = NodeId(2);
@@ -28,13 +27,7 @@ fn written(nodes: usize, manager: Manager) -> (Cluster, SegmentId) {
 
 /// A node asks for all pages; nothing is delivered yet.
 fn want(cluster: &mut Cluster, segment: SegmentId, node: NodeId) {
-    let request = Request::Advise {
-        segment,
-        first: PageIndex(0),
-        count: PageCount(PAGES),
-        advice: Advice::WillNeed,
-    };
-    cluster.ask(node, request);
+    cluster.advise(node, segment, (0, PAGES), Advice::WillNeed);
 }
 
 /// Copies that nodes sent with their bytes.

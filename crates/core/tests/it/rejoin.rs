@@ -441,13 +441,7 @@ fn a_view_with_the_consistent_copy_and_a_board_are_lost_with_their_node() {
     assert_eq!(lost, "page 0, which only this node had");
 
     let (mut cluster, info) = viewed();
-    let renew = Request::Advise {
-        segment: info.id,
-        first: PageIndex(0),
-        count: PageCount(1),
-        advice: Advice::Renew,
-    };
-    cluster.ask(N3, renew);
+    cluster.advise(N3, info.id, (0, 1), Advice::Renew);
     cluster.settle();
     pause(&mut cluster);
     let (_, lost) = declared_dead(touched(&mut cluster, 0).unwrap_err());

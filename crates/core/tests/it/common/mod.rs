@@ -7,12 +7,13 @@ use pagemesh_core::{
     Source, Start, Time,
 };
 use pagemesh_wire::header::Header;
+use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{
     self, Access, Credentials, DiffName, Manager, Message, Policy, SegmentInfo, SegmentSpec, Window,
 };
 use pagemesh_wire::{
-    ByteLen, ClientId, ClusterId, Incarnation, MappingId, NodeId, PAGE_SIZE, PageIndex, PublicKey,
-    RequestId, SegmentId, Ticket,
+    ByteLen, ClientId, ClusterId, Incarnation, MappingId, NodeId, PAGE_SIZE, PageCount, PageIndex,
+    PublicKey, RequestId, SegmentId, Ticket,
 };
 use std::collections::{BTreeSet, VecDeque};
 
@@ -524,6 +525,23 @@ impl Cluster {
             },
         );
         ticket
+    }
+
+    /// A client of `node` says how it will use `count` pages from `first` on.
+    pub fn advise(
+        &mut self,
+        node: NodeId,
+        segment: SegmentId,
+        (first, count): (u32, u32),
+        advice: Advice,
+    ) {
+        let request = Request::Advise {
+            segment,
+            first: PageIndex(first),
+            count: PageCount(count),
+            advice,
+        };
+        self.ask(node, request);
     }
 
     /// The last answer to a ticket.
