@@ -9,10 +9,11 @@ mod mirage;
 mod origin;
 mod treadmarks;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use pagemesh_cli::Exit;
 use pagemesh_cli::Global;
+use std::path::Path;
 
 /// What a paper measured, beside its figures
 #[derive(Args)]
@@ -47,10 +48,16 @@ impl Paper {
     }
 }
 
+/// Writes a report, or the figures of one.
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::claims::{Claim, Verdict};
     use std::collections::BTreeMap;
+    use std::ops::RangeInclusive;
     use std::path::{Path, PathBuf};
 
     /// Where the reports are.
@@ -69,6 +76,19 @@ mod tests {
             std::fs::read_to_string(&path).unwrap() == made,
             "docs/papers/{file} differs from what is made of its JSON: UPDATE_REPORTS=1 cargo test -p pagemesh-bench --lib paper"
         );
+    }
+
+    /// Each of these codes has a claim.
+    pub(super) fn all_have_claims(letters: &str, numbers: RangeInclusive<u32>, claims: &[Claim]) {
+        for number in numbers {
+            let code = format!("{letters}{number}");
+            assert!(claims.iter().any(|claim| claim.code == code), "{code}");
+        }
+    }
+
+    pub(super) fn none_is_judged(claims: &[Claim]) {
+        let judged = |claim: &Claim| claim.verdict != Verdict::NotShown;
+        assert!(!claims.iter().any(judged));
     }
 
     /// The word for all claims of one code together.

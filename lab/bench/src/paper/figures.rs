@@ -1,8 +1,11 @@
 //! What was measured: numbers by name, and when each part was; and the same beside a companion.
 
+use super::super::boards::Running;
 use super::super::report::Machine;
 use super::origin::Origin;
+use super::write;
 use anyhow::{Context, Result, ensure};
+use pagemesh_cli::{Exit, Format, output};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -76,8 +79,7 @@ impl Figures {
     }
 
     pub(super) fn keep(&self, path: &Path) -> Result<()> {
-        let text = serde_json::to_string_pretty(self)? + "\n";
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+        write(path, &(serde_json::to_string_pretty(self)? + "\n"))
     }
 
     /// A part is measured anew: forgets its numbers, which have its name in front.
@@ -91,6 +93,38 @@ impl Figures {
         let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         self.parts
             .insert(part.to_owned(), Measured { date, origin });
+    }
+
+    /// Measures parts, which have names, one after the other. They are kept in a file, if so, which has
+    /// those that are not measured now.
+    pub(super) fn measured<W: FnOnce(&mut Self) -> Result<()>>(
+        bench: &str,
+        keep: Option<&Path>,
+        busy: bool,
+        parts: impl IntoIterator<Item = (&'static str, W)>,
+    ) -> Result<Self> {
+        let mut figures = Self::kept(bench, keep)?;
+        let _companion = busy.then(Running::start).transpose()?;
+        for (part, work) in parts {
+            figures.measure(part, busy, work)?;
+            // What comes next may fail.
+            if let Some(path) = keep {
+                figures.keep(path)?;
+            }
+        }
+        Ok(figures)
+    }
+
+    /// Writes their report, if so, and prints it, or the figures.
+    pub(super) fn show(&self, text: &str, report: Option<&Path>, format: Format) -> Result<Exit> {
+        if let Some(path) = report {
+            write(path, text)?;
+        }
+        match format {
+            Format::Json => output::json(serde_json::to_value(self)?)?,
+            Format::Table | Format::Wide => output::lines(text.lines())?,
+        }
+        Ok(Exit::OK)
     }
 
     /// Measures a part. Beside a companion its numbers replace those of such a run before.
@@ -175,6 +209,19 @@ impl Figures {
             rows.concat()
         )
     }
+}
+
+/// A section with one table.
+pub(super) fn table(title: &str, head: &[&str], rows: impl AsRef<[Vec<String>]>) -> String {
+    let mut text = format!(
+        "\n## {title}\n\n| {} |\n|{}\n",
+        head.join(" | "),
+        "---|".repeat(head.len())
+    );
+    for row in rows.as_ref() {
+        text += &format!("| {} |\n", row.join(" | "));
+    }
+    text
 }
 
 /// A number of three digits or so.

@@ -9,12 +9,10 @@ mod literature;
 mod loss;
 mod tables;
 
-use super::super::boards::Running;
 use super::figures::Figures;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
-use pagemesh_cli::output;
-use pagemesh_cli::{Exit, Format, Global};
+use pagemesh_cli::{Exit, Global};
 use std::path::PathBuf;
 
 /// Measure the tables of the FreeBSD DSM
@@ -100,30 +98,15 @@ impl Freebsd {
             None => self.measure()?,
         };
         let text = tables::markdown(&document);
-        if let Some(path) = &self.report {
-            std::fs::write(path, &text)
-                .with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        match global.output {
-            Format::Json => output::json(serde_json::to_value(&document)?)?,
-            Format::Table | Format::Wide => output::lines(text.lines())?,
-        }
-        Ok(Exit::OK)
+        document.show(&text, self.report.as_deref(), global.output)
     }
 
     fn measure(&self) -> Result<Figures> {
-        let mut document = Figures::kept(BENCH, self.keep.as_deref())?;
-        let _companion = self.busy.then(Running::start).transpose()?;
-        for part in &self.parts {
-            document.measure(part.name(), self.busy, |document| {
-                part.measure(self.operations, document)
-            })?;
-            // What comes next may fail.
-            if let Some(path) = &self.keep {
-                document.keep(path)?;
-            }
-        }
-        Ok(document)
+        let parts = self.parts.iter().map(|part| {
+            let work = |document: &mut Figures| part.measure(self.operations, document);
+            (part.name(), work)
+        });
+        Figures::measured(BENCH, self.keep.as_deref(), self.busy, parts)
     }
 }
 
@@ -141,6 +124,7 @@ fn shipped() -> Figures {
 #[cfg(test)]
 mod tests {
     use super::super::claims::Verdict;
+    use super::super::tests::{all_have_claims, none_is_judged};
     use super::*;
 
     #[test]
@@ -152,18 +136,9 @@ mod tests {
     fn every_code_has_a_claim_and_none_is_judged_without_figures() {
         let empty = Figures::new(BENCH);
         for document in [&empty, &shipped()] {
-            let claims = claims::all(document);
-            for code in 1..=7 {
-                let code = format!("FR{code}");
-                assert!(claims.iter().any(|claim| claim.code == code), "{code}");
-            }
+            all_have_claims("FR", 1..=7, &claims::all(document));
         }
-        let judged = claims::all(&empty);
-        assert!(
-            judged
-                .iter()
-                .all(|claim| claim.verdict == Verdict::NotShown)
-        );
+        none_is_judged(&claims::all(&empty));
         assert!(tables::markdown(&empty).contains("0 reproduce"));
     }
 

@@ -10,13 +10,11 @@ mod nodes;
 mod programs;
 mod tables;
 
-use super::super::boards::Running;
 use super::figures::Figures;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
-use pagemesh_cli::output;
-use pagemesh_cli::{Exit, Format, Global};
-use std::path::{Path, PathBuf};
+use pagemesh_cli::{Exit, Global};
+use std::path::PathBuf;
 
 /// Measure idle memory of the cluster as GMS's authors did
 #[derive(Args)]
@@ -106,32 +104,16 @@ impl Gms {
             None => self.measure()?,
         };
         let text = tables::markdown(&document);
-        if let Some(path) = &self.report {
-            write(path, &text)?;
-        }
-        match global.output {
-            Format::Json => output::json(serde_json::to_value(&document)?)?,
-            Format::Table | Format::Wide => output::lines(text.lines())?,
-        }
-        Ok(Exit::OK)
+        document.show(&text, self.report.as_deref(), global.output)
     }
 
     fn measure(&self) -> Result<Figures> {
-        let mut document = Figures::kept(BENCH, self.keep.as_deref())?;
-        let _companion = self.busy.then(Running::start).transpose()?;
-        for part in &self.parts {
-            document.measure(part.name(), self.busy, |document| part.measure(document))?;
-            // What comes next may fail.
-            if let Some(path) = &self.keep {
-                document.keep(path)?;
-            }
-        }
-        Ok(document)
+        let parts = self.parts.iter().map(|part| {
+            let work = |document: &mut Figures| part.measure(document);
+            (part.name(), work)
+        });
+        Figures::measured(BENCH, self.keep.as_deref(), self.busy, parts)
     }
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// The claims of the figures that are kept in `docs/papers`.
@@ -157,10 +139,7 @@ mod tests {
         let empty = super::Figures::new(super::BENCH);
         for document in [&empty, &super::shipped()] {
             let claims = super::claims::all(document);
-            for code in 1..=13 {
-                let code = format!("GR{code}");
-                assert!(claims.iter().any(|claim| claim.code == code), "{code}");
-            }
+            super::super::tests::all_have_claims("GR", 1..=13, &claims);
         }
     }
 }

@@ -9,6 +9,7 @@ mod run;
 mod tables;
 
 use super::origin::Origin;
+use super::write;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use document::Document;
@@ -168,10 +169,6 @@ impl Mether {
     }
 }
 
-fn write(path: &std::path::Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
-}
-
 /// The claims beside the shipped figures.
 #[cfg(test)]
 pub(super) fn shipped_claims() -> Vec<super::claims::Claim> {
@@ -185,7 +182,7 @@ fn shipped() -> Document {
 
 #[cfg(test)]
 mod tests {
-    use super::super::claims::Verdict;
+    use super::super::tests::{all_have_claims, none_is_judged};
     use super::*;
 
     #[test]
@@ -197,17 +194,8 @@ mod tests {
     fn every_code_has_a_claim_and_none_is_judged_without_figures() {
         let empty = Document::kept(None).unwrap();
         for document in [&empty, &shipped()] {
-            let claims = claims::all(document);
-            for code in 0..=8 {
-                let code = format!("ER{code}");
-                assert!(claims.iter().any(|claim| claim.code == code), "{code}");
-            }
+            all_have_claims("ER", 0..=8, &claims::all(document));
         }
-        let judged = claims::all(&empty);
-        assert!(
-            judged
-                .iter()
-                .all(|claim| claim.verdict == Verdict::NotShown)
-        );
+        none_is_judged(&claims::all(&empty));
     }
 }

@@ -18,6 +18,7 @@ mod summary;
 mod trace;
 
 use super::super::boards::Running;
+use super::write;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use document::Document;
@@ -94,8 +95,7 @@ impl Mirage {
             None => self.measure()?,
         };
         if let Some(path) = &self.keep {
-            let text = serde_json::to_string_pretty(&document)?;
-            std::fs::write(path, text).with_context(|| cannot_write(path))?;
+            write(path, &serde_json::to_string_pretty(&document)?)?;
         }
         if let Some(path) = &self.report {
             document.write(path)?;
@@ -175,8 +175,4 @@ fn derive(document: &mut Document) {
 pub(super) fn shipped_claims() -> Vec<super::claims::Claim> {
     let path = super::tests::papers().join("mirage.json");
     claims::claims(&kept(&path).unwrap())
-}
-
-fn cannot_write(path: &std::path::Path) -> String {
-    format!("cannot write {}", path.display())
 }

@@ -14,6 +14,7 @@ mod tables;
 use super::super::boards::Running;
 use super::super::job::Stand;
 use super::super::quota::Quota;
+use super::write;
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
 use document::{Alone, Busy, Document, Forecast, Run};
@@ -25,7 +26,7 @@ use pagemesh_cli::{Format, Global};
 use program::{PROGRAMS, Program, Size};
 use run::Place;
 use samples::Samples;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Policies to compare, ours and those that are to come.
@@ -476,8 +477,4 @@ fn median_run(runs: &mut Vec<Run>) -> Option<Run> {
 pub(super) fn shipped_claims() -> Vec<super::claims::Claim> {
     let path = super::tests::papers().join("treadmarks.json");
     claims::claims(&Document::read(&path).unwrap())
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }

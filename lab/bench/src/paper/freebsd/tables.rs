@@ -1,7 +1,7 @@
 //! The report.
 
 use super::super::claims;
-use super::super::figures::{Figures, number};
+use super::super::figures::{Figures, number, table};
 use super::bounce::WAITINGS;
 use super::claims::{all, fitted, way_to_server};
 use super::contention::NODES;
@@ -72,18 +72,6 @@ fn shown(value: Option<f64>) -> String {
 /// Ours in microseconds to the paper's milliseconds.
 fn ratio(document: &Figures, name: &str, paper: f64) -> String {
     shown(document.get(name).map(|ours| ours / 1000.0 / paper))
-}
-
-fn table(title: &str, head: &[&str], rows: &[Vec<String>]) -> String {
-    let mut text = format!(
-        "\n## {title}\n\n| {} |\n|{}\n",
-        head.join(" | "),
-        "---|".repeat(head.len())
-    );
-    for row in rows {
-        text += &format!("| {} |\n", row.join(" | "));
-    }
-    text
 }
 
 fn basic(document: &Figures) -> String {

@@ -1,7 +1,7 @@
 //! The report.
 
 use super::super::claims;
-use super::super::figures::Figures;
+use super::super::figures::{Figures, table};
 use super::claims::all;
 use super::epochs::SIZES as EPOCHS;
 use super::literature::{DISK_NEXT, DISK_RANDOM, RAW, READ, epoch_bytes};
@@ -74,18 +74,6 @@ pub(super) fn markdown(document: &Figures) -> String {
 fn cell(document: &Figures, name: &str, digits: usize) -> String {
     let value = document.get(name);
     value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
-}
-
-fn table(title: &str, head: &[&str], rows: Vec<Vec<String>>) -> String {
-    let mut text = format!(
-        "\n## {title}\n\n| {} |\n|{}\n",
-        head.join(" | "),
-        "---|".repeat(head.len())
-    );
-    for row in rows {
-        text += &format!("| {} |\n", row.join(" | "));
-    }
-    text
 }
 
 fn operations(document: &Figures) -> String {
@@ -161,7 +149,7 @@ fn epochs(document: &Figures) -> String {
             "INITIATOR us",
             "ANOTHER NODE us",
         ],
-        EPOCHS.map(row).to_vec(),
+        EPOCHS.map(row),
     );
     text + &format!(
         "\nReal nodes in one process: what the kernel and the network take for a message is not in it. A scan takes {} us for each page that a node keeps \
@@ -283,7 +271,7 @@ fn clients(document: &Figures) -> String {
             "DONOR us (194)",
             "DONOR % (56 of 7)",
         ],
-        CLIENTS.map(row).to_vec(),
+        CLIENTS.map(row),
     )
 }
 
@@ -297,7 +285,7 @@ fn model(document: &Figures) -> String {
     let mut text = table(
         "GR7, model: speedup by nodes, two of five idle",
         &["NODES", "SPEEDUP"],
-        sizes.to_vec(),
+        sizes,
     );
     let switches = SWITCHES.map(|each| {
         vec![
@@ -308,7 +296,7 @@ fn model(document: &Figures) -> String {
     text += &table(
         "GR8, model: idle and busy nodes change",
         &["EVERY s", "SPEEDUP"],
-        switches.to_vec(),
+        switches,
     );
     let mut rows = Vec::new();
     for (_, _, name) in SKEWS {

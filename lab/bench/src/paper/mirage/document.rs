@@ -3,9 +3,9 @@
 use super::super::super::report::Machine;
 use super::super::claims;
 use super::super::origin::{Note, Origin, by_hand};
-use super::cannot_write;
+use super::super::write;
 use super::claims::claims;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -196,9 +196,9 @@ impl Document {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         for (name, svg) in self.figures(&stem) {
             let file = path.with_file_name(name);
-            std::fs::write(&file, svg).with_context(|| cannot_write(&file))?;
+            write(&file, svg)?;
         }
-        std::fs::write(path, self.markdown(&stem)).with_context(|| cannot_write(path))
+        write(path, &self.markdown(&stem))
     }
 
     /// The figures, by the names of their files.
