@@ -247,7 +247,8 @@ fn what_only_a_silent_first_node_has_is_an_error_in_time() {
         store(here, SHARED, value);
         assert_eq!(load(there, SHARED), value);
         if began.elapsed() < FORSAKEN - Duration::from_secs(3) {
-            assert_ne!(reader.state().unwrap_or('Z'), 'Z', "too early");
+            // Where the host is busy, a thread that wakes for a moment may be found awake.
+            eventually("the reader waits", || reader.state() == Some('S'));
         }
         std::thread::sleep(Duration::from_secs(1));
     }
