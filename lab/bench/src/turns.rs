@@ -66,7 +66,7 @@ impl Slow {
         Testbed::raise(&plan, Waiting::Spin)
     }
 
-    /// Who computes on the slow node's processor, as long as it lives.
+    /// The process that computes on the slow node's processor until it is dropped.
     pub(super) fn crowd(self) -> Result<Option<impl Drop>> {
         let crowded = matches!(self, Self::Crowded);
         crowded.then(Burner::start).transpose()

@@ -15,9 +15,9 @@ const ACKNOWLEDGED: u8 = 0x5a;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in super::super) struct Holder {
     pub(in super::super) bind: SocketAddr,
-    /// Who must hear that the copy is gone; none: there was no copy.
+    /// The node that must hear that the copy is gone; none if there was no copy.
     pub(in super::super) writer: Option<SocketAddr>,
-    /// Who is asked next, by an owner that knows the others.
+    /// The nodes that are asked next, by an owner that knows them.
     pub(in super::super) others: Vec<SocketAddr>,
     /// Requests after which it ends.
     pub(in super::super) count: u32,

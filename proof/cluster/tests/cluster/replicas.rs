@@ -98,7 +98,7 @@ fn acknowledged_purges_survive_a_death_under_load() {
     assert!(found >= kept, "{found} is left, {kept} was kept");
 }
 
-/// Nobody has read the board when its writer's node dies.
+/// The node of a board's writer dies before any process has read the board.
 #[test]
 fn a_board_with_a_replica_outlives_its_writer() {
     let Some(cluster) = Cluster::start(3) else {

@@ -22,7 +22,7 @@ const COUNTED: u32 = 5;
 /// How daemons wait, by the names of its figures.
 pub(super) const WAITINGS: [Waiting; 2] = [Waiting::Block, Waiting::Spin];
 
-/// What is measured of reads and of writes.
+/// The times of one kind of access, whole and by part.
 #[derive(Default)]
 struct Parts {
     all: Samples,
