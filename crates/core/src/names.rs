@@ -56,7 +56,7 @@ pub(crate) fn places<T: Serialize>(part: &T, wanted: NodeSet) -> Vec<(NodeId, St
     trace.map_or_else(Vec::new, |trace| trace.found)
 }
 
-/// What the integers are that come next.
+/// The meaning of the integers that come next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Mode {
     /// No node.
@@ -298,7 +298,7 @@ impl<'a> ser::Serializer for &'a mut Walk {
             return Ok(());
         }
         if (name, variant) == ("Call", "Policy") {
-            // What a policy tells the same policy elsewhere may have sets of nodes in it.
+            // A message from a policy to the same policy elsewhere may have sets of nodes in it.
             let before = core::mem::replace(&mut self.opaque, true);
             let walked = self.at(variant, part);
             self.opaque = before;
@@ -382,8 +382,8 @@ impl Fields<'_> {
     }
 }
 
-/// What serde asks for each kind of compound: every part is walked through, and nothing is left to do
-/// at the end.
+/// The methods that serde requires for each kind of compound: every part is walked through, and
+/// nothing is left to do at the end.
 macro_rules! compounds {
     ($($kind:ident for $walk:ty { $($method:ident($($name:ident)?) by $walks:ident),+ })*) => {
         $(impl ser::$kind for $walk {

@@ -37,7 +37,7 @@ pub(crate) struct Shell {
     last_request: RequestId,
     /// Estimates of how long answers take.
     patience: Patience,
-    /// What other nodes have answered lately.
+    /// The latest answers of other nodes.
     #[serde(default)]
     pub(crate) progress: Progress,
     /// Budgets, and where pages may go.

@@ -31,7 +31,7 @@ pub(crate) struct Readers {
     mtu: u32,
 }
 
-/// What readers at once took.
+/// The times of readers that read at once, and the pages that were sent.
 #[derive(Default)]
 struct Reading {
     took: Samples,

@@ -1,4 +1,4 @@
-//! What hosts may open, and what is refused.
+//! Openings of segments, and their refusals.
 
 use super::*;
 use pagemesh_wire::peer::{Manager, Policy, Window};

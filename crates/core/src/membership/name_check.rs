@@ -22,7 +22,7 @@ pub(crate) struct NameCheck {
     lives: NodeSet,
     /// Members that have not answered.
     missing: NodeSet,
-    /// What those named that have.
+    /// Lives that are named by members which have answered.
     named: NodeSet,
 }
 

@@ -100,7 +100,7 @@ fn a_copy_that_comes_too_late_is_refused() {
     let (mut cluster, segment) = written(3, Manager::Dynamic);
     want(&mut cluster, segment, N2);
     want(&mut cluster, segment, N3);
-    // What node 2 sends on stays on its way.
+    // The copies that node 2 sends on stay on their way.
     cluster.deliver(|to, message| to != N3 || !matches!(message, Message::Data(_)));
     let late = core::mem::take(&mut cluster.lost);
     assert!(!late.is_empty());

@@ -103,8 +103,9 @@ mod tests {
     /// Two copies and a member without one, on this host.
     #[test]
     fn both_ways_take_all_copies_back() {
+        // An address of its own: on 127.0.0.1 another test could get a port that is free for a moment.
         let sockets: Vec<_> = (0..4)
-            .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
+            .map(|_| UdpSocket::bind("127.84.66.1:0").unwrap())
             .collect();
         let [writer, owner, other, member] =
             [0, 1, 2, 3].map(|at: usize| sockets[at].local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! What a node keeps for the holders of pages, as their backup (see [`replicas`](super::replicas)).
+//! The pages that a node keeps for their holders, as the backup (see [`replicas`](super::replicas)).
 
 use super::messages::{Body, Copied, Refresh, Run, Stamp, Want, Wish};
 use super::page::{Page, Valid};
@@ -82,7 +82,7 @@ impl Views {
         }
     }
 
-    /// A refresh has come: who answers for pages that never moved keeps them when they do, too.
+    /// A refresh has come: a node that answers for pages that never moved keeps them once they move, too.
     pub(super) fn keep_refreshed(&mut self, cx: &Cx<'_>, from: NodeId, refresh: &Refresh) {
         if !self.replicas.on {
             return;
@@ -192,8 +192,8 @@ impl Views {
         zeros.of = None;
     }
 
-    /// What this node can offer as the consistent copy: its copy, or zeros for a page that it has
-    /// not heard to have moved.
+    /// The copy that this node can offer as the consistent one: its own, or zeros for a page that it
+    /// has not heard to have moved.
     pub(super) fn offer(&self, page: Option<&Page>) -> Option<Copied> {
         let unmoved = page.is_none_or(|page| page.version == 0);
         let zeros = unmoved && self.replicas.zeros.of.is_some();

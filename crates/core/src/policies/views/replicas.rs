@@ -35,7 +35,7 @@ pub(super) const FLIGHT: usize = 64;
 /// A node that is alone looks so often whether there is a backup.
 const ALONE: Duration = Duration::from_millis(500);
 
-/// What this node keeps for others, and others for it.
+/// The pages that this node keeps for others, and others for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Replicas {
     /// The segment has them.
@@ -88,12 +88,17 @@ impl Replicas {
 
     /// A publication is not the newest of its pages any more. True if the backup did not have it.
     pub(super) fn superseded(&mut self, first: PageIndex, same_first: bool) -> bool {
-        let unkept = self.pending.contains(&first) || self.asked.contains(&first);
+        let unkept = self.is_unkept(&first);
         if !same_first {
             self.pending.remove(&first);
             self.asked.remove(&first);
         }
         unkept
+    }
+
+    /// Whether the backup does not have the publication that begins at this page.
+    fn is_unkept(&self, first: &PageIndex) -> bool {
+        self.pending.contains(first) || self.asked.contains(first)
     }
 
     /// The first pages of what the backup does not have.
@@ -186,13 +191,24 @@ impl Views {
     /// The consistent copy has arrived where it went: who kept it for this node need not any more.
     pub(super) fn release_all(&mut self, cx: &mut Cx<'_>, index: PageIndex, passing: &Passing) {
         for node in passing.keepers.iter() {
-            let release = Body::Release {
-                page: index,
-                version: passing.stamp.version,
-                holder: passing.to,
-            };
-            self.say(cx, node, &release);
+            self.release(cx, node, index, (passing.stamp.version, passing.to));
         }
+    }
+
+    /// Tells a node that it need not keep a page any more, and where the consistent copy is.
+    fn release(
+        &self,
+        cx: &mut Cx<'_>,
+        to: NodeId,
+        page: PageIndex,
+        (version, holder): (u64, NodeId),
+    ) {
+        let release = Body::Release {
+            page,
+            version,
+            holder,
+        };
+        self.say(cx, to, &release);
     }
 
     /// A request waits until the backup has these pages; at once, if there is nobody to keep them.
@@ -360,12 +376,7 @@ impl Views {
             if let Some(giver) = page.giver.take()
                 && giver != backup
             {
-                let release = Body::Release {
-                    page: index,
-                    version,
-                    holder: me,
-                };
-                self.say(cx, giver, &release);
+                self.release(cx, giver, index, (version, me));
             }
         }
     }
@@ -406,16 +417,10 @@ impl Views {
                 page.giver = Some(from);
                 continue;
             }
-            let (version, holder) = (page.version, page.hint_of(cx.me()));
-            let release = Body::Release {
-                page: *index,
-                version,
-                holder,
-            };
-            self.say(cx, from, &release);
+            let known = (page.version, page.hint_of(cx.me()));
+            self.release(cx, from, *index, known);
         }
-        let answers = self.segment.home() == cx.me() || self.replicas.zeros.inherited;
-        if zeros && answers && !alone && !self.replicas.zeros.kept {
+        if zeros && self.answers_for_zeros(cx.me()) && !alone && !self.replicas.zeros.kept {
             self.replicas.zeros.leaver = Some(from);
         } else if zeros {
             self.say(cx, from, &Body::ReleaseZeros);
@@ -427,9 +432,7 @@ impl Views {
     fn is_unkept(&self, page: PageIndex) -> bool {
         let known = self.published.range(..=page).next_back();
         known.is_some_and(|(first, known)| {
-            let unkept =
-                self.replicas.pending.contains(first) || self.replicas.asked.contains(first);
-            unkept && known.run.contains(page)
+            self.replicas.is_unkept(first) && known.run.contains(page)
         })
     }
 

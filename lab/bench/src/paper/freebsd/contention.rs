@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 /// Nodes that contend, all alike.
 pub(super) const NODES: [usize; 4] = [2, 4, 8, 12];
 
-/// What the counters of all nodes say.
+/// The counters of all nodes together.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     turns: u64,
@@ -20,7 +20,7 @@ struct Counts {
     again: u64,
 }
 
-/// What contention for some time was.
+/// The turns and messages of some time of contention.
 struct Contended {
     /// Of each node.
     turns: Vec<u64>,

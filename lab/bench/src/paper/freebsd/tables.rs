@@ -290,7 +290,7 @@ fn ways(document: &Figures) -> String {
     text
 }
 
-/// What the figures say of the two ways.
+/// The comparison of the two ways by their figures.
 fn of_ways(document: &Figures) -> String {
     let last = *COPIES.end();
     let ratios = |one: &str, other: &str, last: usize| -> Option<(f64, f64)> {
