@@ -72,3 +72,5 @@ pub use world::Stats;
 mod tests;
 #[cfg(test)]
 mod turns;
+#[cfg(test)]
+mod workers;

@@ -104,28 +104,28 @@ fn pages_leave_full_hosts() {
 
 #[test]
 fn calm_seeds_hold() {
-    sweep(Profile::Calm, 0, 500);
+    sweep(Profile::Calm, 0, 250);
 }
 
 #[test]
 fn mild_seeds_hold() {
-    sweep(Profile::Mild, 10_000, 1000);
+    sweep(Profile::Mild, 10_000, 400);
 }
 
 #[test]
 fn harsh_seeds_hold() {
-    sweep(Profile::Harsh, 20_000, 1000);
+    sweep(Profile::Harsh, 20_000, 400);
 }
 
 #[test]
 fn wild_seeds_hold() {
-    sweep(Profile::Wild, 30_000, 500);
+    sweep(Profile::Wild, 30_000, 300);
 }
 
 #[test]
 fn daemons_are_killed_and_replaced_from_their_journals() {
-    sweep_with(Profile::Mild, 0, 60, true);
-    sweep_with(Profile::Harsh, 10_000, 60, true);
+    sweep_with(Profile::Mild, 0, 24, true);
+    sweep_with(Profile::Harsh, 10_000, 24, true);
 }
 
 /// The first host's daemon dies or stands still, early and late, and the standby takes over.

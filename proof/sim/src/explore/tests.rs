@@ -3,10 +3,10 @@
 
 use super::{Exploration, Setting, explore, replay};
 use crate::canary::Canary;
+use crate::workers::for_each;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::thread;
 
 /// More than any exploration of the tests has.
 const LIMIT: usize = 2_000_000;
@@ -26,23 +26,6 @@ fn files(folder: &str) -> Vec<PathBuf> {
 fn setting(path: &Path) -> Setting {
     let text = fs::read_to_string(path).expect("readable");
     Setting::parse(&text).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
-}
-
-/// Works through all of them on all cores.
-fn for_each<T: Send>(work: Vec<T>, one: impl Fn(T) + Sync) {
-    let work = Mutex::new(work);
-    let workers = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                loop {
-                    let next = work.lock().expect("taken for a moment only").pop();
-                    let Some(next) = next else { return };
-                    one(next);
-                }
-            });
-        }
-    });
 }
 
 #[test]

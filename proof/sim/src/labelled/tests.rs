@@ -252,7 +252,7 @@ fn walks(seed: u64, profile: Profile, planted: Option<Planted>) -> Result<Sighte
 fn programs_that_go_from_page_to_page_see_what_they_would_see_else() {
     for profile in [Profile::Calm, Profile::Mild, Profile::Harsh, Profile::Wild] {
         let mut sum = Sighted::default();
-        for seed in 0..80 {
+        for seed in 0..40 {
             let run = walks(seed, profile, None);
             let run = run.unwrap_or_else(|why| {
                 let lines: Vec<_> = why.lines().collect();
@@ -308,7 +308,7 @@ fn broadcast(seed: u64, profile: Profile, planted: Option<Planted>) -> Result<Si
 fn what_is_broadcast_at_a_barrier_is_seen_behind_it() {
     for profile in [Profile::Calm, Profile::Mild, Profile::Harsh] {
         let mut sum = Sighted::default();
-        for seed in 0..80 {
+        for seed in 0..40 {
             let run = broadcast(seed, profile, None);
             let run = run.unwrap_or_else(|why| panic!("seed {seed}, {profile:?}: {why}"));
             sum.loads += run.loads;

@@ -1,7 +1,9 @@
 use super::explore::suffer;
 use super::{ViewsMistake, ViewsRun, ViewsSeen, ViewsSetting, explore_views, views};
 use crate::plan::Profile;
+use crate::workers::for_each;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn seeds(seeds: std::ops::Range<u64>, profile: Profile, replicas: u8) -> ViewsSeen {
     let mut all = ViewsSeen::default();
@@ -116,14 +118,15 @@ fn settings(folder: &str) -> Vec<(String, ViewsSetting)> {
 
 #[test]
 fn every_state_of_three_nodes_with_a_view_holds() {
-    let mut states = 0;
-    for (name, setting) in settings("explorations/views") {
+    let states = AtomicUsize::new(0);
+    for_each(settings("explorations/views"), |(name, setting)| {
         let visited = explore_views(&setting, LIMIT);
         let visited = visited.unwrap_or_else(|why| panic!("{name}: {why}"));
         println!("{name}: {visited}");
         assert!(visited.ends > 0, "{name} never ends");
-        states += visited.states;
-    }
+        states.fetch_add(visited.states, Ordering::Relaxed);
+    });
+    let states = states.into_inner();
     assert!(states > 50_000, "{states}: the explorations have shrunk");
     assert!(!settings("explorations/views/large").is_empty());
 }
