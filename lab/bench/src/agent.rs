@@ -2,10 +2,10 @@
 //! line, and answers each with a line.
 
 use super::peers::redis;
-use super::{compress, forged, raw, tcp, walk};
+use super::{compress, files, forged, raw, tcp, walk};
 use anyhow::{Context, Result};
 use clap::Args;
-use pagemesh::{Access, Advice, ByteLen, Mapping, Mesh, Options, Policy, Segment};
+use pagemesh::{Access, Advice, ByteLen, FilePool, Mapping, Mesh, Options, Policy, Segment};
 use pagemesh_cli::Exit;
 use pagemesh_os::clock::monotonic;
 use serde::{Deserialize, Serialize};
@@ -44,6 +44,10 @@ pub(super) enum Order {
         pages: u32,
         local: u32,
     },
+    /// Take frames for so many pages of files.
+    OpenFrames { name: String, pages: u32 },
+    /// Read pages of a file, in this order; answers with times. What no node has it brings itself.
+    ReadFile { file: u64, pages: Vec<u32> },
     /// Take so many pages of this process's own memory.
     Own { pages: u32 },
     /// As [`Order::Touch`], of this process's own memory.
@@ -174,6 +178,12 @@ pub(super) const COUNTED: &[&str] = &[
     "pages_returned",
     "pages_lent",
     "pages_borrowed",
+    "file_pages_here",
+    "file_pages_in",
+    "file_pages_out",
+    "file_pages_read",
+    "file_pages_put",
+    "file_pages_kept",
 ];
 
 /// Answers of an agent.
@@ -210,6 +220,8 @@ struct Actor {
     testbed: Option<(Segment, Mapping)>,
     /// Memory that no segment has.
     own: Vec<AtomicU64>,
+    /// Frames for pages of files.
+    frames: Option<FilePool>,
 }
 
 /// Words of a page.
@@ -238,10 +250,11 @@ impl Actor {
                 self.open(name, *pages, Some(policy))
             }
             Order::OpenPrivate { name, pages, local } => self.open_private(name, *pages, *local),
-            Order::Own { pages } => {
-                self.own(*pages);
-                Ok(Vec::new())
+            Order::OpenFrames { name, pages } => self.open_frames(name, *pages),
+            Order::ReadFile { file, pages } => {
+                files::read(self.frames.as_ref().context("no frames")?, *file, pages)
             }
+            Order::Own { pages } => Ok(self.own(*pages)),
             Order::TouchOwn { pages, write } => Ok(self.touch_own(pages, *write)),
             Order::Change { number, pages } => self.change(*number, *pages),
             Order::Touch { pages, write } => self.touch(pages, *write),
@@ -324,9 +337,15 @@ impl Actor {
         self.open(name, pages, Some(policy))
     }
 
-    fn own(&mut self, pages: u32) {
+    fn own(&mut self, pages: u32) -> Vec<u64> {
         let words = u64::from(pages) * WORDS as u64;
         self.own = (0..words).map(AtomicU64::new).collect();
+        Vec::new()
+    }
+
+    fn open_frames(&mut self, name: &str, pages: u32) -> Result<Vec<u64>> {
+        self.frames = Some(files::open(name, pages)?);
+        Ok(Vec::new())
     }
 
     /// Each lock once.

@@ -15,6 +15,7 @@ mod detect;
 mod diff;
 mod far;
 mod fault;
+mod files;
 mod forged;
 mod job;
 mod loss;

@@ -128,4 +128,58 @@ mod tests {
             );
         }
     }
+
+    /// Tables and figures of each paper, by its title in the list of them.
+    const NUMBERED: [(&str, u32, u32); 5] = [
+        ("MIRAGE+", 7, 7),
+        ("Mether", 0, 9),
+        ("TreadMarks", 0, 12),
+        ("GMS", 5, 13),
+        ("FreeBSD DSM", 2, 6),
+    ];
+
+    /// What is wrong with the list of tables and figures.
+    fn faults_of_list(list: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
+        let mut faults = Vec::new();
+        for (paper, tables, figures) in NUMBERED {
+            let begin = format!("## {paper}\n");
+            let part = list.split_once(&begin).map_or("", |(_, rest)| rest);
+            let part = part.split("\n## ").next().unwrap_or_default();
+            let numbers = (1..=tables).map(|n| format!("| Table {n} |"));
+            for number in numbers.chain((1..=figures).map(|n| format!("| Figure {n} |"))) {
+                let rows = part.lines().filter(|line| line.starts_with(&number));
+                let rows: Vec<_> = rows.collect();
+                let [row] = rows[..] else {
+                    faults.push(format!("{paper}: {} rows {number}", rows.len()));
+                    continue;
+                };
+                let here = row.split('|').nth(3).unwrap_or_default().trim();
+                if here.starts_with("not measured: ") {
+                    continue;
+                }
+                let file = here
+                    .split_once('(')
+                    .and_then(|(_, rest)| rest.split_once(')'));
+                let title = here.split('"').nth(1).unwrap_or_default();
+                let text = file.and_then(|(file, _)| read(file)).unwrap_or_default();
+                let heading = format!("\n## {title}");
+                if title.is_empty() || !text.contains(&heading) {
+                    faults.push(format!("{paper}: {number} has no section {here}"));
+                }
+            }
+        }
+        faults
+    }
+
+    #[test]
+    fn every_table_and_figure_of_the_papers_has_its_place() {
+        let read = |file: &str| std::fs::read_to_string(papers().join(file)).ok();
+        let list = read("tables.md").unwrap();
+        assert_eq!(faults_of_list(&list, read), [""; 0]);
+        let without = list.replace("| Figure 13 |", "| Figure 14 |");
+        let faults = faults_of_list(&without, read);
+        assert_eq!(faults, ["GMS: 0 rows | Figure 13 |"]);
+        let elsewhere = list.replace("GR5, Table 5", "GR5, Table 6");
+        assert_eq!(faults_of_list(&elsewhere, read).len(), 1);
+    }
 }

@@ -8,6 +8,7 @@ mod model;
 mod models;
 mod nodes;
 mod programs;
+mod shared;
 mod tables;
 
 use super::figures::Figures;
@@ -48,6 +49,8 @@ const BENCH: &str = "paper gms";
 enum Part {
     /// GR1 to GR3: getpage and putpage, reads of private pages beside the disk
     Costs,
+    /// GR1, GR2, GR4: pages of files that nodes cache for each other
+    Shared,
     /// GR5: epochs of real nodes in one process
     Epochs,
     /// GR6: programs with more and more idle memory
@@ -61,8 +64,9 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Costs,
+        Self::Shared,
         Self::Epochs,
         Self::Programs,
         Self::Skew,
@@ -74,6 +78,7 @@ impl Part {
     fn name(self) -> &'static str {
         match self {
             Self::Costs => "costs",
+            Self::Shared => "shared",
             Self::Epochs => "epochs",
             Self::Programs => "programs",
             Self::Skew => "skew",
@@ -85,6 +90,7 @@ impl Part {
     fn measure(self, document: &mut Figures) -> Result<()> {
         match self {
             Self::Costs => nodes::costs(document),
+            Self::Shared => shared::measure(document),
             Self::Epochs => epochs::measure(document),
             Self::Programs => programs::measure(document),
             Self::Skew => nodes::skew(document),

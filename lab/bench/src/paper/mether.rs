@@ -8,6 +8,7 @@ mod protocol;
 mod run;
 mod tables;
 
+use super::super::boards::Running;
 use super::origin::Origin;
 use super::write;
 use anyhow::{Context, Result, ensure};
@@ -52,6 +53,10 @@ pub(super) struct Mether {
     /// Steps of the solver
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     iterations: u32,
+    /// Measure beside a companion that takes a tenth of each processor in bursts: figures for a table
+    /// of their own, beside those of quiet processors
+    #[arg(long)]
+    busy: bool,
     /// Numbers of nodes for the solver
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 3, 4], value_name = "N")]
     nodes: Vec<usize>,
@@ -62,7 +67,7 @@ pub(super) struct Mether {
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Measure nothing: tables and report are of this file, which --keep wrote on any machine
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["keep", "parts"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["keep", "parts", "busy"])]
     from: Option<PathBuf>,
 }
 
@@ -111,13 +116,14 @@ impl Mether {
 
     fn measure(&self) -> Result<Document> {
         let mut document = Document::kept(self.keep.as_deref())?;
+        let _companion = self.busy.then(Running::start).transpose()?;
         for part in &self.parts {
             let origin = Origin::now();
             match part {
                 Part::Count => self.count(&mut document)?,
                 Part::Solver => self.solve(&mut document)?,
             }
-            document.measured_now(part.name(), origin);
+            document.measured_now(part.name(), self.busy, origin);
         }
         Ok(document)
     }
@@ -136,10 +142,15 @@ impl Mether {
                 runs.push(run::count(&sandbox, protocol, &program, &words)?);
             }
         }
+        let counts = rounds.into_iter().map(run::median).collect();
+        if self.busy {
+            document.busy.counts = counts;
+            return Ok(());
+        }
         document.to = self.to;
         document.bound = self.bound;
         document.rounds = self.rounds;
-        document.counts = rounds.into_iter().map(run::median).collect();
+        document.counts = counts;
         Ok(())
     }
 
@@ -161,10 +172,14 @@ impl Mether {
             solved.push(run::median_solved(runs));
         }
         alone.sort_by(f64::total_cmp);
+        let alone = alone.get(alone.len() / 2).copied();
+        if self.busy {
+            (document.busy.solver_alone, document.busy.solver) = (alone, solved);
+            return Ok(());
+        }
         document.grid = self.grid;
         document.iterations = self.iterations;
-        document.solver_alone = alone.get(alone.len() / 2).copied();
-        document.solver = solved;
+        (document.solver_alone, document.solver) = (alone, solved);
         Ok(())
     }
 }

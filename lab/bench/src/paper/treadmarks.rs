@@ -14,6 +14,7 @@ mod tables;
 use super::super::boards::Running;
 use super::super::job::Stand;
 use super::super::quota::Quota;
+use super::origin::Origin;
 use super::write;
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
@@ -147,11 +148,17 @@ impl Treadmarks {
             !self.huge || !measures,
             "problems for 64 nodes are only forecast: --parts forecast --forecast 64"
         );
+        if self.parts == [Part::Basics] {
+            return self.basics();
+        }
         let mut document = Document::kept(self.keep.as_deref())?;
         let policies = self.policies(&mut document)?;
         for part in &self.parts {
             match part {
-                Part::Basics => document.basics = basics::measure()?,
+                Part::Basics => {
+                    let origin = Origin::now();
+                    document.add_basics(basics::measure()?, origin);
+                }
                 Part::Programs => self.full_speed(&policies, &mut document)?,
                 Part::Busy => self.beside_companion(&policies, &mut document)?,
                 Part::Divided => self.divided(&policies, &mut document)?,
@@ -163,6 +170,18 @@ impl Treadmarks {
         let place = |name: &str| PROGRAMS.iter().position(|program| program.name == name);
         document.sort(|name| place(name).unwrap_or(PROGRAMS.len()));
         document.end();
+        Ok(document)
+    }
+
+    /// TR1 alone. What else was kept stays, of whichever machine it is.
+    fn basics(&self) -> Result<Document> {
+        let kept = self.keep.as_deref().filter(|path| path.exists());
+        let mut document = match kept {
+            Some(path) => Document::read(path)?,
+            None => Document::new(),
+        };
+        let origin = Origin::now();
+        document.add_basics(basics::measure()?, origin);
         Ok(document)
     }
 

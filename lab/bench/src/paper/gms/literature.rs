@@ -6,6 +6,16 @@ pub(super) const RAW: f64 = 1640.0;
 /// Table 1: getpage of a page that only one node uses: a hit.
 pub(super) const HIT: f64 = 1440.0;
 
+/// Table 1: a page that several nodes may use: a hit, a miss.
+pub(super) const SHARED_HIT: f64 = 1558.0;
+pub(super) const SHARED_MISS: f64 = 340.0;
+
+/// Table 1: a page that only one node uses: a miss.
+pub(super) const MISS: f64 = 15.0;
+
+/// Table 2: a putpage: what the sender works, and the target; of a page of one node, of a shared one.
+pub(super) const PUTPAGE: [(f64, f64); 2] = [(65.0, 178.0), (102.0, 181.0)];
+
 /// Table 3: reads with GMS, of the disk in order, of the disk at random, in microseconds.
 pub(super) const READ: f64 = 2100.0;
 pub(super) const DISK_NEXT: f64 = 3600.0;

@@ -10,10 +10,16 @@ use super::literature::{DISK_NEXT, DISK_RANDOM, RAW};
 use super::models::{IDLE, SKEWS};
 use anyhow::{Context, Result};
 use pagemesh_cli::sandbox::Plan;
+use std::time::Duration;
 
 /// Pages of the memory for GR1 to GR3, of which a sixteenth is here, and reads at random.
 const PAGES: u32 = 8192;
 const READS: u32 = 3000;
+
+/// For GR2: pages of another owner that the donor keeps, and how long nobody uses them before.
+const OLD: u32 = 1024;
+const UNUSED: Duration = Duration::from_secs(12);
+const OTHER_OWNER: usize = 2;
 
 /// For GR9 and GR11: pages, those of them that are here, and what other nodes must have.
 pub(super) const SKEWED: u32 = 4096;
@@ -78,8 +84,17 @@ fn raw(testbed: &mut Testbed) -> Result<f64> {
 }
 
 /// Microseconds of each.
-fn mean(times: &[u64], count: usize) -> f64 {
+pub(super) fn mean(times: &[u64], count: usize) -> f64 {
     times.iter().sum::<u64>() as f64 / 1e3 / count.max(1) as f64
+}
+
+/// Microseconds of the one in the middle.
+pub(super) fn median(times: &[u64]) -> f64 {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    sorted
+        .get(sorted.len() / 2)
+        .map_or(0.0, |one| *one as f64 / 1e3)
 }
 
 /// GR1 to GR3: reads of private pages from a donor, from a disk as slow as the paper's, and from the
@@ -103,6 +118,39 @@ pub(super) fn costs(document: &mut Figures) -> Result<()> {
         let plan = self::plan(Setting { placement, disk }, &[0, 0])?;
         let mut testbed = Testbed::raise(&plan, Waiting::Block)?;
         reads(&mut testbed, name, document)?;
+    }
+    scarce(document)
+}
+
+/// GR2: memory is scarce, since the donor keeps pages that nobody has used for a while. So it forgets
+/// what it sends back, and each read needs a getpage and a putpage.
+fn scarce(document: &mut Figures) -> Result<()> {
+    let gms = Setting {
+        placement: "epoch",
+        disk: None,
+    };
+    let lend = PAGES + PAGES / 4 + OLD;
+    let mut testbed = Testbed::raise(&plan(gms, &[0, lend, 0])?, Waiting::Block)?;
+    fill(&mut testbed, OTHER_OWNER, 2 * OLD, OLD / 8)?;
+    std::thread::sleep(UNUSED);
+    reads(&mut testbed, "scarce", document)?;
+    let get = |what: &str| document.get(&format!("costs {what}"));
+    let puts = get("scarce putpages").unwrap_or_default();
+    // Without a donor's putpages there is nothing to tell apart.
+    if puts < f64::from(READS) / 2.0 {
+        return Ok(());
+    }
+    let donor = |key: &str| {
+        let operations = get(&format!("{key} getpages"))? + get(&format!("{key} putpages"))?;
+        Some(get(&format!("{key} donor us"))? * operations)
+    };
+    let owner = |key: &str| Some(get(&format!("{key} owner us"))? * f64::from(READS));
+    let of = |spent: &dyn Fn(&str) -> Option<f64>| Some((spent("scarce")? - spent("gms")?) / puts);
+    let (sender, target) = (of(&owner), of(&donor));
+    for (what, micros) in [("sender", sender), ("target", target)] {
+        if let Some(micros) = micros {
+            document.put(format!("costs putpage {what} us"), micros);
+        }
     }
     Ok(())
 }
@@ -138,9 +186,7 @@ fn reads(testbed: &mut Testbed, name: &str, document: &mut Figures) -> Result<()
     ];
     let mut put = |what: &str, value| document.put(format!("costs {name} {what}"), value);
     put("random us", mean(&touched, touched.len()));
-    let mut sorted = touched.clone();
-    sorted.sort_unstable();
-    put("random median us", sorted[sorted.len() / 2] as f64 / 1e3);
+    put("random median us", median(&touched));
     let count = |what: &str| (after.of(what) - before.of(what)) as f64;
     put("getpages", count("pages_in"));
     put("putpages", count("pages_lent"));

@@ -15,10 +15,6 @@ pub(super) struct Document {
     pub(super) bench: String,
     pub(super) machine: String,
     pub(super) processors: usize,
-    /// When it was measured last, in UTC.
-    pub(super) date: String,
-    /// Processes that were ready to run in the minute before, on the whole machine.
-    pub(super) load: f64,
     /// When each part was measured, and of which sources.
     #[serde(default)]
     pub(super) parts: BTreeMap<String, Measured>,
@@ -30,6 +26,18 @@ pub(super) struct Document {
     pub(super) grid: u32,
     pub(super) iterations: u32,
     /// Seconds of the solver as one process without messages.
+    pub(super) solver_alone: Option<f64>,
+    pub(super) solver: Vec<Solved>,
+    /// The same beside a companion that takes a tenth of each processor in bursts.
+    #[serde(default)]
+    pub(super) busy: Beside,
+}
+
+/// What was measured beside a companion.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Beside {
+    pub(super) parts: BTreeMap<String, Measured>,
+    pub(super) counts: Vec<Count>,
     pub(super) solver_alone: Option<f64>,
     pub(super) solver: Vec<Solved>,
 }
@@ -80,8 +88,6 @@ impl Document {
                 machine.kernel()
             ),
             processors: machine.cores(),
-            date: String::new(),
-            load: 0.0,
             parts: BTreeMap::new(),
             to: 0,
             bound: 0,
@@ -91,6 +97,7 @@ impl Document {
             iterations: 0,
             solver_alone: None,
             solver: Vec::new(),
+            busy: Beside::default(),
         }
     }
 
@@ -116,18 +123,15 @@ impl Document {
     }
 
     /// A part was measured: notes when, and what else the machine did.
-    pub(super) fn measured_now(&mut self, part: &str, mut origin: Origin) {
+    pub(super) fn measured_now(&mut self, part: &str, busy: bool, mut origin: Origin) {
         origin.end();
-        self.date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-        let date = self.date.clone();
-        self.parts
-            .insert(part.to_owned(), Measured { date, origin });
-        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-        let load = load
-            .split_whitespace()
-            .next()
-            .and_then(|one| one.parse().ok());
-        self.load = load.unwrap_or(0.0);
+        let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        let parts = if busy {
+            &mut self.busy.parts
+        } else {
+            &mut self.parts
+        };
+        parts.insert(part.to_owned(), Measured { date, origin });
     }
 }
 

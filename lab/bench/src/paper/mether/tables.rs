@@ -3,7 +3,7 @@
 use super::super::claims;
 use super::super::figures::number;
 use super::claims::all;
-use super::document::{Count, Document};
+use super::document::{Count, Document, Solved};
 use super::literature::Paper;
 use super::protocol::{DATA, FINAL, FULL, PROTOCOLS, Protocol, SHORT};
 use std::fmt::Write as _;
@@ -23,15 +23,15 @@ pub(super) fn plain(document: &Document) -> Vec<String> {
 
 pub(super) fn markdown(document: &Document) -> String {
     let mut text = format!(
-        "{HEAD}\nMeasured {} on {}, at a load of {:.1}; medians of {} rounds.\n",
-        document.date, document.machine, document.load, document.rounds
+        "{HEAD}\nMachine: {}; medians of {} rounds.\n\n",
+        document.machine, document.rounds
     );
-    if !document.parts.is_empty() {
-        text.push('\n');
-    }
-    for (part, measured) in &document.parts {
-        let origin = measured.origin.words();
-        let _ = writeln!(text, "- Part `{part}`: {}, {origin}.", measured.date);
+    let beside = (" beside a companion", &document.busy.parts);
+    for (kind, parts) in [("", &document.parts), beside] {
+        for (part, measured) in parts {
+            let origin = measured.origin.words();
+            let _ = writeln!(text, "- Part `{part}`{kind}: {}, {origin}.", measured.date);
+        }
     }
     text += &claims::section(all(document));
     for (title, table) in tables(document) {
@@ -64,7 +64,47 @@ fn tables(document: &Document) -> Vec<(String, Table)> {
         );
         all.push((title, solver(document)));
     }
+    let busy = busy(document);
+    if busy.len() > 1 {
+        let title = "Beside a companion that takes a tenth of each processor in bursts";
+        all.push((title.to_owned(), busy));
+    }
     all
+}
+
+/// Figures of quiet processors, and the same beside a companion.
+fn busy(document: &Document) -> Table {
+    let head = ["FIGURE", "QUIET", "BUSY", "BUSY TO QUIET"];
+    let mut table = vec![head.map(str::to_owned).to_vec()];
+    let mut row = |name: String, quiet: f64, busy: f64| {
+        let ratio = format!("{:.2}", busy / quiet);
+        table.push(vec![name, number(quiet), number(busy), ratio]);
+    };
+    let beside = PROTOCOLS.iter().zip(&document.busy.counts);
+    for ((_, quiet), (protocol, busy)) in measured(document).zip(beside) {
+        let name = format!("{} {}", protocol.code, protocol.name);
+        row(format!("{name}: wall s"), quiet.seconds, busy.seconds);
+        if quiet.packets > 0 {
+            row(format!("{name}: latency us"), quiet.latency, busy.latency);
+            let packets = |count: &Count| count.each(count.packets as f64);
+            row(
+                format!("{name}: packets each"),
+                packets(quiet),
+                packets(busy),
+            );
+        }
+    }
+    if let (Some(quiet), Some(busy)) = (document.solver_alone, document.busy.solver_alone) {
+        row("ER6 alone: seconds".to_owned(), quiet, busy);
+    }
+    for quiet in &document.solver {
+        let same = |other: &&Solved| other.nodes == quiet.nodes;
+        if let Some(busy) = document.busy.solver.iter().find(same) {
+            let name = format!("ER6 on {}: seconds", quiet.nodes);
+            row(name, quiet.seconds, busy.seconds);
+        }
+    }
+    table
 }
 
 /// The protocols that were measured, each with its run.
@@ -302,6 +342,22 @@ mod tests {
         );
         let lines = plain(&document).len();
         assert!(lines > PROTOCOLS.len() * 2, "{lines}");
+    }
+
+    #[test]
+    fn a_quiet_figure_has_its_busy_one_beside_it() {
+        let mut document = document();
+        assert_eq!(busy(&document).len(), 1);
+        document.busy.counts = document.counts.clone();
+        document.busy.counts[FINAL].seconds = 1.5;
+        let rows = busy(&document);
+        let row = [
+            "ER5 5: two pages, one data-driven: wall s",
+            "1.00",
+            "1.50",
+            "1.50",
+        ];
+        assert!(rows.contains(&row.map(str::to_owned).to_vec()), "{rows:?}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! All that was measured, as JSON has it, and as it is kept from one round to the next.
 
 use super::super::super::report::Machine;
+use super::super::figures::Measured;
 use super::super::origin::{Note, Origin};
 use super::program::base_of;
 use anyhow::{Context, Result};
@@ -20,6 +21,10 @@ pub(super) struct Document {
     #[serde(default)]
     pub(super) sessions: BTreeMap<String, Origin>,
     pub(super) basics: Vec<Basic>,
+    /// Where and when the basics were measured, if that is known: they have no figure in common with
+    /// the rest, so they may be of another machine.
+    #[serde(default)]
+    pub(super) basics_of: Option<Place>,
     /// Seconds of each sequential program, without shared memory: the bases of speedups.
     pub(super) alone: Vec<Alone>,
     pub(super) runs: Vec<Run>,
@@ -43,6 +48,13 @@ pub(super) const LOCK_OF_LAST: &str = "lock, from the node that had it last";
 pub(super) const LOCK_OF_THIRD: &str = "lock, that a third node had last";
 pub(super) const BARRIER: &str = "barrier of 8";
 pub(super) const FAULT: &str = "remote page fault, 4096 bytes";
+
+/// A machine and a time.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Place {
+    pub(super) machine: Machine,
+    pub(super) measured: Measured,
+}
 
 /// An operation, in microseconds.
 #[derive(Serialize, Deserialize)]
@@ -245,6 +257,7 @@ impl Document {
             date: now.to_string(),
             sessions: BTreeMap::from([(now.to_string(), Origin::now())]),
             basics: Vec::new(),
+            basics_of: None,
             alone: Vec::new(),
             runs: Vec::new(),
             busy: Vec::new(),
@@ -286,6 +299,17 @@ impl Document {
             missing: Vec::new(),
             ..kept
         })
+    }
+
+    /// Basic operations were measured, into a file whose other figures may be of another machine.
+    pub(super) fn add_basics(&mut self, basics: Vec<Basic>, mut origin: Origin) {
+        origin.end();
+        let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        self.basics = basics;
+        self.basics_of = Some(Place {
+            machine: Machine::this(),
+            measured: Measured { date, origin },
+        });
     }
 
     /// The measurements have ended.

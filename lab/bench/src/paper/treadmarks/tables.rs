@@ -132,11 +132,31 @@ fn basics(document: &Document) -> Sheet {
         title: "Basic operations (TR1), in microseconds".to_owned(),
         header: vec!["OPERATION", "POLICY", "OURS", "BUSY", "PAPER", "RATIO"],
         rows: document.basics.iter().map(row).collect(),
-        note: "The paper's protocol is that of `release`. Locks and barriers carry no write notices here; a fault is the first load from a page that the other node \
-               changed before it gave a lock. Daemons sleep while nothing arrives, as the paper's processes did. BUSY is \
-               ours beside a companion that takes a tenth of each processor in bursts. Each is a median of hundreds."
-            .to_owned(),
+        note: format!(
+            "The paper's protocol is that of `release`. Locks and barriers carry no write notices here; a fault is the first load from a page that the other node \
+             changed before it gave a lock. Daemons sleep while nothing arrives, as the paper's processes did. BUSY is \
+             ours beside a companion that takes a tenth of each processor in bursts. Each is a median of hundreds.{}",
+            basics_of(document)
+        ),
     }
+}
+
+/// Where and when the basic operations were measured, if that is kept.
+fn basics_of(document: &Document) -> String {
+    document
+        .basics_of
+        .as_ref()
+        .map_or_else(String::new, |place| {
+            let machine = &place.machine;
+            format!(
+                "\n\nThis table is of {} ({} processors, Linux {}), {}, {}.",
+                machine.processor(),
+                machine.cores(),
+                machine.kernel(),
+                place.measured.date,
+                place.measured.origin.words()
+            )
+        })
 }
 
 /// Two digits, if there is something to say.
