@@ -14,6 +14,10 @@ pub(super) struct Origin {
     /// and after the last.
     #[serde(default)]
     load: Vec<f64>,
+    /// The weight of the session among others at the scheduler (its autogroup's `nice`), if it is not
+    /// that of all: others run, and take little.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    priority: Option<i32>,
     /// By a build for tests, which is slower.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     unoptimized: bool,
@@ -33,6 +37,7 @@ impl Origin {
         Self {
             commit: commit(),
             load: load().into_iter().collect(),
+            priority: priority(),
             unoptimized: cfg!(debug_assertions),
         }
     }
@@ -58,7 +63,10 @@ impl Origin {
             true => ", by a build for tests, which is slower",
             false => "",
         };
-        format!("{commit}, {load}{build}")
+        let priority = self.priority.map_or_else(String::new, |nice| {
+            format!(", others at a lower priority (autogroup nice {nice})")
+        });
+        format!("{commit}, {load}{priority}{build}")
     }
 }
 
@@ -72,6 +80,13 @@ pub(super) fn by_hand(notes: &[Note]) -> String {
         text += &format!("- {}: {}\n", note.date, note.text);
     }
     text
+}
+
+/// The `nice` of this session's autogroup, unless it is 0 or there are none.
+fn priority() -> Option<i32> {
+    let text = std::fs::read_to_string(Path::new("/proc/self/autogroup")).ok()?;
+    let nice = text.split_whitespace().last()?.parse().ok()?;
+    (nice != 0).then_some(nice)
 }
 
 /// The mean number of runnable threads in the last minute.
@@ -107,9 +122,12 @@ mod tests {
         let mut known = Origin {
             commit: "abc".to_owned(),
             load: vec![1.0],
+            priority: None,
             unoptimized: false,
         };
         assert_eq!(known.words(), "commit abc, load 1.0 before");
+        known.priority = Some(-19);
+        assert!(known.words().ends_with("(autogroup nice -19)"));
         known.unoptimized = true;
         assert!(known.words().ends_with("which is slower"));
         known.end();

@@ -21,6 +21,9 @@ const OLD: u32 = 1024;
 const UNUSED: Duration = Duration::from_secs(12);
 const OTHER_OWNER: usize = 2;
 
+/// Traversals with stores, at most, until memory is scarce.
+const STORES: u32 = 40;
+
 /// For GR9 and GR11: pages, those of them that are here, and what other nodes must have.
 pub(super) const SKEWED: u32 = 4096;
 const HERE: u32 = 1024;
@@ -133,7 +136,9 @@ fn scarce(document: &mut Figures) -> Result<()> {
     let mut testbed = Testbed::raise(&plan(gms, &[0, lend, 0])?, Waiting::Block)?;
     fill(&mut testbed, OTHER_OWNER, 2 * OLD, OLD / 8)?;
     std::thread::sleep(UNUSED);
-    reads(&mut testbed, "scarce", document)?;
+    fill(&mut testbed, 0, PAGES, PAGES / 16)?;
+    until_scarce(&mut testbed)?;
+    timed_reads(&mut testbed, "scarce", document)?;
     let get = |what: &str| document.get(&format!("costs {what}"));
     let puts = get("scarce putpages").unwrap_or_default();
     // Without a donor's putpages there is nothing to tell apart.
@@ -155,6 +160,23 @@ fn scarce(document: &mut Figures) -> Result<()> {
     Ok(())
 }
 
+/// Stores until a plan comes of an epoch in which many pages were replaced: only then a donor forgets,
+/// and pages that are read go back to it.
+fn until_scarce(testbed: &mut Testbed) -> Result<()> {
+    for _ in 0..STORES {
+        walk(testbed, true)?;
+        // Nothing that was stored is still to be sent.
+        walk(testbed, false)?;
+        let before = testbed.counters(0)?.of("pages_lent");
+        let some = &shuffled(0..PAGES, 5)[..256];
+        testbed.touch(0, some, false)?;
+        if testbed.counters(0)?.of("pages_lent") - before >= 128 {
+            break;
+        }
+    }
+    Ok(())
+}
+
 fn fill(testbed: &mut Testbed, agent: usize, pages: u32, local: u32) -> Result<()> {
     let name = format!("gms.{agent}");
     let order = Order::OpenPrivate { name, pages, local };
@@ -167,14 +189,16 @@ fn fill(testbed: &mut Testbed, agent: usize, pages: u32, local: u32) -> Result<(
 fn reads(testbed: &mut Testbed, name: &str, document: &mut Figures) -> Result<()> {
     fill(testbed, 0, PAGES, PAGES / 16)?;
     // Once, so that an epoch has begun and the donor has touched its memory.
-    let write = false;
-    testbed.ask(
-        0,
-        &Order::Walk {
-            pages: PAGES,
-            write,
-        },
-    )?;
+    walk(testbed, false)?;
+    timed_reads(testbed, name, document)
+}
+
+fn walk(testbed: &mut Testbed, write: bool) -> Result<Vec<u64>> {
+    let pages = PAGES;
+    testbed.ask(0, &Order::Walk { pages, write })
+}
+
+fn timed_reads(testbed: &mut Testbed, name: &str, document: &mut Figures) -> Result<()> {
     let before = testbed.counters(0)?;
     let times = [testbed.time_of(0)?, testbed.time_of(1)?];
     let order = shuffled(0..PAGES, 1);
@@ -194,14 +218,8 @@ fn reads(testbed: &mut Testbed, name: &str, document: &mut Figures) -> Result<()
     let operations = count("pages_in") + count("pages_lent");
     put("owner us", spent[0] as f64 / 1e3 / f64::from(READS));
     put("donor us", spent[1] as f64 / 1e3 / operations.max(1.0));
-    let walk = testbed.ask(
-        0,
-        &Order::Walk {
-            pages: PAGES,
-            write,
-        },
-    )?;
-    put("sequential us", mean(&walk, PAGES as usize));
+    let walked = walk(testbed, false)?;
+    put("sequential us", mean(&walked, PAGES as usize));
     Ok(())
 }
 
