@@ -199,6 +199,10 @@ pub const SHARED_PAUSE: Duration = Duration::from_millis(5);
 /// Page ownerships under way at once when a node leaves.
 pub const LEAVE_BURST: usize = 64;
 
+/// Pages kept for others that go at once when the host wants its memory back: some milliseconds, in
+/// which a node answers nobody.
+pub const GIVEN_BACK: u32 = 1024;
+
 const _: () = assert!(RESEND_SOONEST.as_nanos() < RESEND_FIRST.as_nanos());
 const _: () = assert!(RESEND_FIRST.as_nanos() < RESEND_CEILING.as_nanos());
 const _: () = assert!(WINDOW_MIN.as_nanos() < WINDOW_MAX.as_nanos());

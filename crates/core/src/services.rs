@@ -179,6 +179,7 @@ impl Services {
                 Timer::Lookup(request) => self.global.shared.lookup_due(cx, request),
                 Timer::SharedPages => self.global.shared.announce_due(cx),
                 Timer::HandBack => self.hand_back(cx),
+                Timer::GiveBack => self.give_back(cx),
             }
         }
     }

@@ -33,6 +33,8 @@ pub(crate) enum Timer {
     SharedPages,
     /// When to ask again, while this node leaves, that owners take back their pages.
     HandBack,
+    /// When more pages that were kept for others are to go, because the host wants its memory back.
+    GiveBack,
 }
 
 /// All timers of a node, each with the number of times it was armed.

@@ -2,6 +2,7 @@
 //! keeps for other nodes.
 
 use crate::driver::Driver;
+use crate::host::{Host, Processors};
 use pagemesh_core::{Budgets, Input, Placement};
 use pagemesh_wire::{ByteLen, PAGE_SIZE, PageCount};
 use std::str::FromStr;
@@ -60,8 +61,16 @@ const RESERVE: u64 = 8;
 /// The host is short of memory while less than this part of it is available.
 const SHORT: u64 = 16;
 
-/// Time between two looks at the host.
+/// Time between two looks at the host; and while pages are kept for others, which its own programs may
+/// want back.
 const LOOK: u64 = 1_000_000_000;
+const LOOK_SOON: u64 = 200_000_000;
+
+/// Time between two looks at the processors, whose kernel counts in hundredths of a second.
+const COUNTED: u64 = 500_000_000;
+
+/// The load of the processors is told when it has changed by so much, in percent.
+const LOAD_STEP: u8 = 10;
 
 /// Budgets change by no less than this part of them, so that nothing follows every small change.
 const STEP: u32 = 32;
@@ -72,37 +81,8 @@ pub(crate) struct Budget {
     options: MemoryOptions,
     current: Budgets,
     next: u64,
-}
-
-/// Bytes of the host's memory: all, and what programs could get now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Host {
-    total: u64,
-    available: u64,
-}
-
-impl Host {
-    fn ask() -> Option<Self> {
-        Self::read(&std::fs::read_to_string("/proc/meminfo").ok()?)
-    }
-
-    fn read(text: &str) -> Option<Self> {
-        let field = |name: &str| {
-            let mut lines = text.lines();
-            let rest = lines.find_map(|line| line.strip_prefix(name))?;
-            let kib: u64 = rest
-                .trim_start_matches(':')
-                .split_whitespace()
-                .next()?
-                .parse()
-                .ok()?;
-            kib.checked_mul(1024)
-        };
-        Some(Self {
-            total: field("MemTotal")?,
-            available: field("MemAvailable")?,
-        })
-    }
+    processors: Processors,
+    counted: u64,
 }
 
 fn pages(bytes: u64) -> PageCount {
@@ -147,6 +127,7 @@ impl MemoryOptions {
             frames,
             lend,
             placement,
+            busy: 0,
         }
     }
 
@@ -162,37 +143,53 @@ impl Budget {
             options,
             current: Budgets::default(),
             next: 0,
+            processors: Processors::default(),
+            counted: 0,
         }
     }
 }
 
 impl Driver {
+    /// When the host is to be looked at although nothing else happens: its programs may want memory
+    /// that is kept for others.
+    pub(crate) fn next_look(&self) -> Option<u64> {
+        let gives_back = self.budget.options.lend == Amount::Auto && self.node.pages_borrowed() > 0;
+        gives_back.then_some(self.budget.next)
+    }
+
     /// Looks at the host's memory, if it is time to.
     pub(crate) fn look_at_memory(&mut self, now: u64) {
-        let budget = &mut self.budget;
-        if now < budget.next {
+        if now < self.budget.next {
             return;
         }
-        budget.next = if budget.options.is_fixed() {
-            u64::MAX
-        } else {
-            now + LOOK
-        };
         let borrowed = self.node.pages_borrowed();
-        let host = if budget.options.is_fixed() {
-            None
-        } else {
-            Host::ask()
+        let budget = &mut self.budget;
+        let is_fixed = budget.options.is_fixed();
+        budget.next = match borrowed {
+            _ if is_fixed && budget.options.lend == Amount::None => u64::MAX,
+            0 => now + LOOK,
+            _ if is_fixed => now + LOOK,
+            _ => now + LOOK_SOON,
         };
-        let budgets = budget
+        let host = if is_fixed { None } else { Host::ask() };
+        let mut budgets = budget
             .options
             .budgets(host, borrowed, self.node.frames_used());
-        let near = |new: PageCount, old: PageCount| new.0.abs_diff(old.0) <= old.0 / STEP;
         let current = budget.current;
+        budgets.busy = current.busy;
+        if budgets.lend.0 > 0 && now >= budget.counted + COUNTED {
+            budget.counted = now;
+            let busy = budget.processors.look();
+            if busy.abs_diff(current.busy) >= LOAD_STEP {
+                budgets.busy = busy;
+            }
+        }
+        let near = |new: PageCount, old: PageCount| new.0.abs_diff(old.0) <= old.0 / STEP;
         if near(budgets.lend, current.lend)
             && near(budgets.memory, current.memory)
             && near(budgets.frames, current.frames)
             && budgets.placement == current.placement
+            && budgets.busy == current.busy
         {
             return;
         }
@@ -209,13 +206,6 @@ mod tests {
         total: 8 << 30,
         available: 5 << 30,
     };
-
-    #[test]
-    fn the_host_is_read_from_its_kernel() {
-        let text = "MemTotal:       8388608 kB\nMemFree: 1 kB\nMemAvailable:    5242880 kB\n";
-        assert_eq!(Host::read(text), Some(HOST));
-        assert!(Host::ask().is_some_and(|host| host.available <= host.total));
-    }
 
     #[test]
     fn automatic_amounts_follow_the_host_and_given_ones_do_not() {

@@ -156,6 +156,7 @@ impl Daemon {
         self.driver.executor.prepare();
         let due = [
             self.driver.next_due(),
+            self.driver.next_look(),
             self.ending,
             self.listener.shut_until(),
         ]

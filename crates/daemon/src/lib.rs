@@ -25,6 +25,7 @@ mod experiment;
 mod experiment;
 mod faults;
 mod forks;
+mod host;
 mod in_place;
 pub mod keeper;
 mod kept_writable;

@@ -18,6 +18,8 @@ pub(crate) struct Stash {
     /// Slots without a page whose memory is there: giving a page away should
     /// not allocate.
     warm: Vec<usize>,
+    /// Slots without a page whose memory goes back to the host, together with that of others.
+    cooling: Vec<usize>,
     /// Slots without a page and without memory.
     cold: Vec<usize>,
     /// Slots never used yet: this one and all behind it.
@@ -33,6 +35,9 @@ const WARM: usize = 1024;
 /// A donor's pages come and go: of the slots in use this part is kept warm besides. Giving memory back
 /// and getting it again takes longer than copying a page.
 const WARM_PART: usize = 8;
+
+/// So many slots give their memory back together: neighbours in one call.
+const COOLED: usize = 256;
 
 /// A label has two words: the segment; the page and one, or zero if there is none.
 const LABEL: usize = 2;
@@ -77,6 +82,7 @@ impl Stash {
             region,
             slots: BTreeMap::new(),
             warm: Vec::with_capacity(WARM),
+            cooling: Vec::new(),
             cold: Vec::new(),
             fresh: 0,
         }
@@ -192,7 +198,8 @@ impl Stash {
     }
 
     fn take(&mut self) -> Option<usize> {
-        let used = self.warm.pop().or_else(|| self.cold.pop());
+        let used = self.warm.pop().or_else(|| self.cooling.pop());
+        let used = used.or_else(|| self.cold.pop());
         used.or_else(|| {
             let slot = self.fresh;
             self.fresh += 1;
@@ -211,12 +218,20 @@ impl Stash {
         }
     }
 
-    /// Gives the memory of a slot back to the host.
+    /// Gives the memory of a slot back to the host, once there are enough of them.
     fn cool(&mut self, slot: usize) {
-        if let Err(error) = self.region.clear(slot * PAGE..(slot + 1) * PAGE) {
-            tracing::debug!(%error, "memory of the stash stays taken");
+        self.cooling.push(slot);
+        if self.cooling.len() < COOLED {
+            return;
         }
-        self.cold.push(slot);
+        self.cooling.sort_unstable();
+        for run in self.cooling.chunk_by(|slot, next| slot + 1 == *next) {
+            let (first, end) = (run[0], run[0] + run.len());
+            if let Err(error) = self.region.clear(first * PAGE..end * PAGE) {
+                tracing::debug!(%error, "memory of the stash stays taken");
+            }
+        }
+        self.cold.append(&mut self.cooling);
     }
 
     fn contents_mut(&mut self, slot: usize) -> &mut PageBytes {

@@ -14,6 +14,7 @@ pub(super) const STEPS: &[Step] = &[
     add_rejoin_and_kept_pages,
     add_disk,
     add_replicas_checks_and_progress,
+    add_shares,
 ];
 
 /// Version 2 has global memory: no pages are lent, no epoch has begun, no budget is known.
@@ -282,6 +283,35 @@ fn add_replicas_checks_and_progress(node: &mut Value) -> Result<(), String> {
         ("fruitless", false.into()),
     ]);
     insert_wherever(node, &["directory", "heard"], &[("checks", checks)]);
+    Ok(())
+}
+
+/// Version 9 keeps pages that may be dropped by owner. What else it has is empty if nothing is there.
+fn add_shares(node: &mut Value) -> Result<(), String> {
+    let services = node.as_map_mut_of("services")?;
+    let mut global = services
+        .iter_mut()
+        .find(|(name, _)| name.as_str() == Some("global"));
+    let donor = global
+        .as_mut()
+        .ok_or("the node has no global memory")?
+        .1
+        .as_map_mut_of("donor")?;
+    let droppable = donor
+        .iter_mut()
+        .find(|(name, _)| name.as_str() == Some("droppable"));
+    let (_, droppable) = droppable.ok_or("the node has no pages that may be dropped")?;
+    let mut owners: Vec<(Value, Value)> = Vec::new();
+    for aged in droppable.as_array().cloned().unwrap_or_default() {
+        let segment = aged[1][0].as_u64().ok_or("an aged page has no segment")?;
+        let owner = Value::from(segment >> 48);
+        let known = owners.iter_mut().find(|(known, _)| *known == owner);
+        match known {
+            Some((_, Value::Array(pages))) => pages.push(aged),
+            _ => owners.push((owner, Value::Array(vec![aged]))),
+        }
+    }
+    *droppable = Value::Map(owners);
     Ok(())
 }
 

@@ -1,11 +1,14 @@
 //! The pages that this node keeps for others: sealed contents in its stash.
 
-use super::{Ages, SharedPages, age_in_millis};
+use super::ended::Ended;
+use super::shares::Shares;
+use super::{SharedPages, age_in_millis};
 use crate::effect::{Effect, Source};
 use crate::event::Event;
-use crate::limits::LEAVE_BURST;
+use crate::limits::{GIVEN_BACK, LEAVE_BURST};
 use crate::shell::Cx;
 use crate::time::Time;
+use crate::timers::Timer;
 use core::time::Duration;
 use pagemesh_wire::peer::{
     AgeSummary, DonorReply, Forward, Global, Got, LentPage, Message, PageSeal, Placement, Put,
@@ -26,7 +29,10 @@ const BOOST: usize = 1;
 pub(crate) struct Donor {
     pages: BTreeMap<Name, Held>,
     /// Those that their owners have on their disks, too: they may be dropped at any time.
-    droppable: Ages<Name>,
+    droppable: Shares,
+    /// Segments that ended a moment ago.
+    #[serde(default)]
+    ended: Ended,
 }
 
 /// One page.
@@ -71,6 +77,11 @@ impl Donor {
             cx.emit(Event::Malformed {});
             return Taken::Known;
         }
+        if self.ended.has(put.lent.segment) {
+            // Nobody will ask for it, or say that it is not wanted any more.
+            cx.emit(Event::Stale {});
+            return Taken::Known;
+        }
         // The owner knows better than another donor what is new.
         let known = self.pages.get(&(put.lent.segment, put.lent.page)).copied();
         let known = known.filter(|held| !held.sent_on || held.version == put.lent.version);
@@ -106,6 +117,9 @@ impl Donor {
         if !possible || owner == cx.me() || !cx.is_alive(owner) {
             return cx.emit(Event::Malformed {});
         }
+        if self.ended.has(put.lent.segment) {
+            return cx.emit(Event::Stale {});
+        }
         let name = (put.lent.segment, put.lent.page);
         let known = self.pages.get(&name);
         if known.is_some_and(|held| !held.sent_on || held.version >= put.lent.version) {
@@ -134,7 +148,8 @@ impl Donor {
     ) -> bool {
         let (segment, page) = (lent.segment, lent.page);
         let name = (segment, page);
-        if !self.pages.contains_key(&name) && !self.make_room(cx, held.used, files) {
+        let owner = Some(segment.home());
+        if !self.pages.contains_key(&name) && !self.make_room(cx, owner, held.used, files) {
             return false;
         }
         cx.push(Effect::Stow { segment, page });
@@ -147,16 +162,30 @@ impl Donor {
         true
     }
 
-    /// Makes room for one more page, last used at `used`: the oldest one goes if it is older. False
-    /// if there is no room.
+    /// Makes room for one more page of a node, or of a file, last used at `used`: the oldest one of
+    /// those that may go for it goes, if it is older. False if there is no room.
     pub(crate) fn make_room(
         &mut self,
         cx: &mut Cx<'_>,
+        owner: Option<NodeId>,
         used: Time,
         files: &mut SharedPages,
     ) -> bool {
         let lend = cx.shell.memory.budgets.lend.0;
-        self.len() + files.kept() < lend || (lend > 0 && self.drop_oldest(cx, used, files, true))
+        if self.len() + files.kept() < lend {
+            return true;
+        }
+        if lend == 0 {
+            return false;
+        }
+        match self.droppable.victim(cx.now, owner, lend, files.kept()) {
+            Some((oldest, _)) if oldest > used => false,
+            Some((_, name)) => {
+                self.drop_for_another(cx, name);
+                true
+            }
+            None => self.drop_oldest(cx, used, files, true),
+        }
     }
 
     /// The owner wants pages back.
@@ -239,14 +268,21 @@ impl Donor {
         cx.send(from, Message::DonorReply(DonorReply::Refused(put.lent)));
     }
 
-    /// The host wants memory back: the oldest pages go, as far as their owners have them.
+    /// The host wants memory back: the oldest pages go, as far as their owners have them, some at a
+    /// time.
     pub(crate) fn shrink(&mut self, cx: &mut Cx<'_>, files: &mut SharedPages) {
         let lend = cx.shell.memory.budgets.lend.0;
-        while self.len() + files.kept() > lend && self.drop_oldest(cx, cx.now, files, false) {}
+        for _ in 0..GIVEN_BACK {
+            if self.len() + files.kept() <= lend || !self.drop_oldest(cx, cx.now, files, false) {
+                return;
+            }
+        }
+        cx.arm(cx.now, Timer::GiveBack);
     }
 
     /// A member is gone, and with it all use for its pages.
     pub(crate) fn owner_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        self.ended.forget(node);
         let mut segments: Vec<_> = self.pages.keys().map(|(segment, _)| *segment).collect();
         segments.dedup();
         for segment in segments
@@ -259,10 +295,19 @@ impl Donor {
 
     /// This node is no member any more: no owner will ask it.
     pub(crate) fn expelled(&mut self, cx: &mut Cx<'_>) {
+        self.ended = Ended::default();
         while let Some(((segment, _), _)) = self.pages.first_key_value() {
             let segment = *segment;
             self.forget(cx, segment);
         }
+    }
+
+    /// A segment has ended. Pages of it that are still on their way are not taken any more.
+    pub(crate) fn ended(&mut self, cx: &mut Cx<'_>, segment: SegmentId) {
+        if cx.is_alive(segment.home()) && segment.home() != cx.me() {
+            self.ended.insert(cx.now, segment);
+        }
+        self.forget(cx, segment);
     }
 
     /// A segment is not used any more.
@@ -282,13 +327,14 @@ impl Donor {
     pub(crate) fn summarize(
         &self,
         now: Time,
-        lend: u32,
+        (lend, busy): (u32, u8),
         files: &SharedPages,
         into: &mut AgeSummary,
     ) {
         into.free = lend.saturating_sub(self.len() + files.kept());
         self.droppable.summarize(now, BOOST, &mut into.global);
         files.summarize_kept(now, BOOST, &mut into.global);
+        scale(into, busy);
     }
 
     /// Drops the oldest page of all that are kept if it is older than `used`. Under N-chance another
@@ -314,13 +360,22 @@ impl Donor {
         if file_first {
             files.drop_oldest_kept(cx, forward);
         } else if let Some((_, name)) = mine {
-            cx.emit(Event::BorrowedDropped {});
-            if forward {
-                self.send_on(cx, name);
+            match forward {
+                true => self.drop_for_another(cx, name),
+                false => {
+                    cx.emit(Event::BorrowedDropped {});
+                    self.drop_page(cx, name);
+                }
             }
-            self.drop_page(cx, name);
         }
         true
+    }
+
+    /// Drops a page that another one needs the room of. Under N-chance another node may get it.
+    fn drop_for_another(&mut self, cx: &mut Cx<'_>, name: Name) {
+        cx.emit(Event::BorrowedDropped {});
+        self.send_on(cx, name);
+        self.drop_page(cx, name);
     }
 
     /// Sends a page that is about to be dropped to another node, if it has not been kept by enough
@@ -366,6 +421,18 @@ impl Donor {
             self.droppable.remove(held.used, name);
         }
     }
+}
+
+/// The part of a node's idle memory that counts however busy its processors are, in percent.
+const COUNTS: u32 = 10;
+
+/// A node whose processors are busy counts as one with less idle memory, so that fewer pages are sent
+/// there, and other nodes become initiators (GB6).
+fn scale(ages: &mut AgeSummary, busy: u8) {
+    let idle = 100_u32.saturating_sub(busy.into()).max(COUNTS);
+    let part = |count: u32| (u64::from(count) * u64::from(idle)).div_ceil(100) as u32;
+    ages.free = part(ages.free);
+    ages.global = ages.global.map(part);
 }
 
 /// When a page was last used that comes to be kept.
@@ -497,6 +564,39 @@ mod tests {
                 .is_empty()
         );
         assert_eq!(bench.donor.len(), 0);
+    }
+
+    #[test]
+    fn a_page_that_comes_after_its_segment_has_ended_is_not_kept() {
+        let mut bench = Bench::new();
+        let segment = SegmentId::new(OWNER, 1);
+        bench.put(put(0, 1));
+        bench.with(|donor, cx, _| donor.ended(cx, segment));
+        assert_eq!(bench.donor.len(), 0);
+        let answer = Put {
+            answer: true,
+            ..put(1, 1)
+        };
+        assert!(bench.put(answer).is_empty() && bench.donor.len() == 0);
+        bench.sent_on(on(0, 1));
+        assert_eq!(bench.donor.len(), 0);
+        // The life of its owner is over: nothing names it any more.
+        bench.with(|donor, cx, _| donor.owner_gone(cx, OWNER));
+        assert_eq!(bench.donor, Donor::default());
+    }
+
+    #[test]
+    fn a_node_with_busy_processors_counts_as_one_with_less_memory() {
+        let bench = Bench::new();
+        let free = |busy| {
+            let mut ages = AgeSummary::default();
+            let files = SharedPages::default();
+            bench
+                .donor
+                .summarize(bench.now, (1000, busy), &files, &mut ages);
+            ages.free
+        };
+        assert_eq!([0, 25, 95, 100].map(free), [1000, 750, 100, 100]);
     }
 
     #[test]

@@ -25,6 +25,9 @@ pub struct Budgets {
     pub lend: PageCount,
     /// How a donor is chosen.
     pub placement: Placement,
+    /// The part of its processors' time that the host uses, in percent.
+    #[serde(default)]
+    pub busy: u8,
 }
 
 impl Default for Budgets {
@@ -35,6 +38,7 @@ impl Default for Budgets {
             frames: unbounded(),
             lend: PageCount(0),
             placement: Placement::default(),
+            busy: 0,
         }
     }
 }

@@ -10,10 +10,12 @@
 
 mod ages;
 mod donor;
+mod ended;
 mod epochs;
 mod memory;
 mod plan;
 mod shared;
+mod shares;
 
 pub(crate) use ages::Ages;
 pub(crate) use donor::{Donor, Taken};

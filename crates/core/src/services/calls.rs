@@ -209,7 +209,7 @@ impl Services {
         self.barriers.forget(id);
         self.conditions.forget(id);
         self.reductions.forget(id);
-        self.global.donor.forget(cx, id);
+        self.global.donor.ended(cx, id);
         self.global.shared.forget(cx, id);
         let Some(mut segment) = self.segments.remove(&id) else {
             return;

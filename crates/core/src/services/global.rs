@@ -25,7 +25,8 @@ impl Services {
             false => budgets.lend.0,
         };
         let files = &self.global.shared;
-        self.global.donor.summarize(now, lend, files, &mut ages);
+        let lends = (lend, budgets.busy);
+        self.global.donor.summarize(now, lends, files, &mut ages);
         ages
     }
 
@@ -63,7 +64,7 @@ impl Services {
         if put.rounds == 0 || shared.has_already(put) {
             return cx.emit(Event::Stale {});
         }
-        if self.leaving.has_begun() || !donor.make_room(cx, used, shared) {
+        if self.leaving.has_begun() || !donor.make_room(cx, None, used, shared) {
             cx.shell.memory.wants_plan |= !self.leaving.has_begun();
             return cx.emit(Event::PutRefused {});
         }
@@ -156,12 +157,17 @@ impl Services {
     /// The host gives more memory, or less.
     pub(super) fn budgets(&mut self, cx: &mut Cx<'_>, budgets: Budgets) {
         cx.shell.memory.budgets = budgets;
-        let files = &mut self.global.shared;
-        self.global.donor.shrink(cx, files);
+        self.give_back(cx);
         for segment in self.segments.values_mut() {
             segment.policy.pressed(cx);
         }
         self.global.shared.pressed(cx);
+    }
+
+    /// Pages kept for others go, as far as there are too many.
+    pub(super) fn give_back(&mut self, cx: &mut Cx<'_>) {
+        let Global { donor, shared, .. } = &mut self.global;
+        donor.shrink(cx, shared);
     }
 
     /// A request about pages of files.

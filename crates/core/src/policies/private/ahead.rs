@@ -18,7 +18,8 @@ impl Private {
         let limit = cx
             .pace()
             .ahead
-            .min(self.room(cx) / 2 + self.staged.len() / 2);
+            .min(self.room(cx) / 2 + self.staged.len() / 2)
+            .min(self.longest_burst(self.limit(cx)));
         if limit == 0 {
             return;
         }
@@ -35,7 +36,8 @@ impl Private {
         let mut asked = BTreeMap::new();
         for (step, page) in pages.into_iter().enumerate() {
             let mark = step == 0;
-            self.begin_ahead(cx, Ahead { mapping, mark }, page, &mut asked);
+            let ahead = Ahead { mapping, mark };
+            self.begin_ahead(cx, (ahead, Some(burst.access)), page, &mut asked);
         }
         self.ask_all(cx, asked);
     }
@@ -44,7 +46,7 @@ impl Private {
     fn begin_ahead(
         &mut self,
         cx: &mut Cx<'_>,
-        ahead: Ahead,
+        (ahead, walk): (Ahead, Option<Access>),
         page: PageIndex,
         asked: &mut BTreeMap<NodeId, Vec<PageIndex>>,
     ) {
@@ -59,14 +61,17 @@ impl Private {
         if known.donors.is_empty() {
             if known.on_disk {
                 self.hold(cx);
-                let seen = (ahead.mapping, Access::Read);
+                let seen = (ahead.mapping, walk.unwrap_or(Access::Read));
                 let waiters = if ahead.mark { &[][..] } else { &[seen][..] };
                 self.load(cx, page, waiters);
+                if walk.is_some() {
+                    self.came_by_walk(self.limit(cx), cx.now, page);
+                }
             }
             return;
         }
         self.hold(cx);
-        if let Some(from) = self.open_fetch(cx, page, None, Some(ahead)) {
+        if let Some(from) = self.open_fetch(cx, page, None, (Some(ahead), walk)) {
             cx.emit(Event::AskedAhead { segment, page });
             asked.entry(from).or_default().push(page);
             if let Some(look) = self.prefetch.flights.asked(cx.now, from, page, quiet(cx)) {
@@ -132,7 +137,7 @@ impl WillneedRanges for Private {
             self.tend(cx, 1);
         }
         let mut asked = BTreeMap::new();
-        self.begin_ahead(cx, ahead, page, &mut asked);
+        self.begin_ahead(cx, (ahead, None), page, &mut asked);
         self.ask_all(cx, asked);
     }
 }

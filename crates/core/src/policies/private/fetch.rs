@@ -1,7 +1,7 @@
 //! Pages that were asked for, and have not come.
 
+use super::Private;
 use super::page::{Donors, Place};
-use super::{Private, rights_for};
 use crate::backoff::Backoff;
 use crate::effect::{Effect, Rights, Source};
 use crate::event::Event;
@@ -24,6 +24,9 @@ pub(super) struct Fetch {
     pub(super) waiters: Vec<(MappingId, Access)>,
     /// The mapping that is expected to touch a page asked for ahead.
     pub(super) ahead: Option<Ahead>,
+    /// How a thread walks that is expected to come to the page.
+    #[serde(default)]
+    pub(super) walk: Option<Access>,
     /// The donor that was asked last.
     from: NodeId,
     since: Time,
@@ -55,7 +58,7 @@ impl Private {
         page: PageIndex,
         waiter: Option<(MappingId, Access)>,
     ) {
-        let Some(from) = self.open_fetch(cx, page, waiter, None) else {
+        let Some(from) = self.open_fetch(cx, page, waiter, (None, None)) else {
             return;
         };
         self.ask(cx, from, &[page]);
@@ -67,13 +70,14 @@ impl Private {
         cx: &mut Cx<'_>,
         page: PageIndex,
         waiter: Option<(MappingId, Access)>,
-        ahead: Option<Ahead>,
+        (ahead, walk): (Option<Ahead>, Option<Access>),
     ) -> Option<NodeId> {
         let from = self.pages.get(&page)?.donors.after(None)?;
         let backoff = cx.prompt_backoff(Awaited::Page, self.timer(page));
         let fetch = Fetch {
             waiters: waiter.into_iter().collect(),
             ahead,
+            walk,
             from,
             since: cx.now,
             backoff,
@@ -148,7 +152,10 @@ impl Private {
                 && let Some(ahead) = fetch.ahead
             {
                 cx.emit(Event::CameAhead { segment, page });
-                self.show_ahead(cx, ahead, page);
+                self.show_ahead(cx, ahead, fetch.walk, page);
+            }
+            if fetch.walk.is_some() {
+                self.came_by_walk(self.limit(cx), cx.now, page);
             }
         }
         self.came_ahead(cx, page);
@@ -328,19 +335,23 @@ impl Private {
     }
 
     /// Maps a page that was asked for ahead, unless a fault at it is to be seen.
-    fn show_ahead(&mut self, cx: &mut Cx<'_>, ahead: Ahead, page: PageIndex) {
+    fn show_ahead(&mut self, cx: &mut Cx<'_>, ahead: Ahead, walk: Option<Access>, page: PageIndex) {
         if ahead.mark {
             return;
         }
+        let granted = match walk == Some(Access::Write) || self.stores.follow(page) {
+            true => Rights::Write,
+            false => Rights::Read,
+        };
         if let Some(known) = self.pages.get_mut(&page)
             && let Place::Frame { rights, .. } = &mut known.place
         {
-            *rights = (*rights).max(rights_for(Access::Read));
+            *rights = (*rights).max(granted);
         }
         cx.push(Effect::Map {
             mappings: crate::effect::Mappings::One(ahead.mapping),
             pages: self.range(page),
-            rights: Rights::Read,
+            rights: granted,
         });
     }
 }

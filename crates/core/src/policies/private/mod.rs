@@ -5,8 +5,9 @@
 //! is here (G17). A page is in a frame; then *staged*, that is, in the stash without a mapping; then
 //! out. Frames are taken away in the order in which threads faulted at them. A staged page comes
 //! back by a fault without any message, which makes it young again: that is how use is known
-//! without an accessed bit. From the stage the oldest pages go out, in runs: to the disk, and then,
-//! unless they are older than MinAge, to a donor that the epoch's weights choose.
+//! without an accessed bit. Pages that a walk brought are replaced by those that it brings next
+//! ([`scan`]). From the stage the oldest pages go out, in runs: to the disk, and then, unless they are
+//! older than MinAge, to a donor that the epoch's weights choose.
 //!
 //! With [`Backing::File`] every page that is out is on the disk (G12). So a putpage need not be
 //! acknowledged, a donor may drop a page at any time, and an answer that does not come costs a
@@ -22,8 +23,12 @@ mod leavers;
 mod outgoing;
 mod page;
 mod replace;
+mod scan;
+mod stores;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod traces;
 
 use super::hooks::{Due, Gone, Hooks, Open, ProgramRequest, Who};
 use crate::effect::{Effect, Mappings, PageRange, Reply, Rights, Source};
@@ -44,6 +49,7 @@ use pagemesh_wire::peer::{
 use pagemesh_wire::{ClientId, MappingId, NodeId, PageIndex, SegmentId, Ticket, Version};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
+use stores::Stores;
 
 /// One private segment at its home.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -55,6 +61,15 @@ pub(crate) struct Private {
     pages: BTreeMap<PageIndex, Page>,
     /// Pages in frames.
     mapped: Ages<PageIndex>,
+    /// Pages in frames that a walk brought lately; the others are in `mapped`.
+    #[serde(default)]
+    walked: Ages<PageIndex>,
+    /// Counts pages that leave their frames.
+    #[serde(default)]
+    turn: u8,
+    /// Whether pages that come for loads are stored to next.
+    #[serde(default)]
+    stores: Stores,
     /// Pages in the stash that nothing is under way about.
     staged: Ages<PageIndex>,
     /// Pages of which this segment occupies memory: those in frames and in the stash, and those
@@ -93,6 +108,9 @@ impl Open for Private {
             backing,
             pages: BTreeMap::new(),
             mapped: Ages::default(),
+            walked: Ages::default(),
+            turn: 0,
+            stores: Stores::default(),
             staged: Ages::default(),
             held: 0,
             storing: 0,
@@ -163,6 +181,9 @@ impl Private {
         let segment = self.segment;
         match known.place {
             Place::Frame { rights, used } => {
+                if (rights, access) == (Rights::Read, Access::Write) {
+                    self.stores.stored(page);
+                }
                 let rights = rights.max(rights_for(access));
                 self.pages.entry(page).and_modify(|known| {
                     known.place = Place::Frame { rights, used };
@@ -178,7 +199,13 @@ impl Private {
                     pages: self.range(page),
                     source: Source::Stash,
                 });
-                let rights = rights_for(access);
+                // What was stored to and is nowhere else yet has to be written anyway: its next store
+                // need not fault.
+                let only_here = !known.on_disk && known.donors.all().is_empty();
+                let rights = match only_here {
+                    true => Rights::Write,
+                    false => rights_for(access),
+                };
                 self.framed(cx.now, page, rights);
                 cx.emit(Event::SoftFault { segment, page });
                 self.map(cx, mapping, page, rights);
@@ -242,9 +269,12 @@ impl Private {
             source,
         });
         let rights = waiters.iter().map(|(_, access)| rights_for(*access)).max();
-        self.framed(cx.now, page, rights.unwrap_or_default());
+        let rights = rights.unwrap_or_default();
+        let stores = rights == Rights::Read && source != Source::Zero && self.stores.follow(page);
+        let least = if stores { Rights::Write } else { Rights::None };
+        self.framed(cx.now, page, rights.max(least));
         for (mapping, access) in waiters {
-            self.map(cx, *mapping, page, rights_for(*access));
+            self.map(cx, *mapping, page, rights_for(*access).max(least));
         }
     }
 }
@@ -391,7 +421,7 @@ impl Hooks for Private {
         Inspection {
             unreplicated: 0,
             known: self.pages.len() as u64,
-            readable: self.mapped.len().into(),
+            readable: (self.mapped.len() + self.walked.len()).into(),
             writable: self.pages.values().filter(writable).count() as u64,
             owned: self.pages.len() as u64,
             pages: lines.map(line).collect(),
@@ -423,6 +453,7 @@ impl Hooks for Private {
 
     fn summarize(&self, now: Time, into: &mut AgeSummary) {
         self.mapped.summarize(now, 0, &mut into.local);
+        self.walked.summarize(now, 0, &mut into.local);
         self.staged.summarize(now, 0, &mut into.local);
     }
 

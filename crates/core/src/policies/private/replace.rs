@@ -13,7 +13,7 @@ use pagemesh_wire::peer::{Backing, Refusal};
 const RUN: u32 = 64;
 
 /// The part of a segment's memory for staged pages.
-const STAGE: u32 = 8;
+pub(super) const STAGE: u32 = 8;
 
 /// The part of it that is kept free for the next faults.
 const SLACK: u32 = 64;
@@ -23,7 +23,7 @@ const LEAST: u32 = 16;
 
 impl Private {
     /// Pages of the segment in memory at most.
-    fn limit(&self, cx: &Cx<'_>) -> u32 {
+    pub(super) fn limit(&self, cx: &Cx<'_>) -> u32 {
         let memory = &cx.shell.memory;
         let own = if self.local == 0 {
             u32::MAX
@@ -86,7 +86,7 @@ impl Private {
         let stage = limit / STAGE + excess;
         let before = self.held;
         while self.staged.len() + (before - self.held) < stage {
-            if !self.stage_oldest(cx) {
+            if !self.stage_oldest(cx, limit) {
                 break;
             }
         }
@@ -97,12 +97,11 @@ impl Private {
         }
     }
 
-    /// Takes the oldest page from its frame. False if there is none.
-    fn stage_oldest(&mut self, cx: &mut Cx<'_>) -> bool {
-        let Some((used, page)) = self.mapped.oldest() else {
+    /// Takes a page from its frame. False if there is none.
+    fn stage_oldest(&mut self, cx: &mut Cx<'_>, limit: u32) -> bool {
+        let Some((used, page)) = self.take_oldest(limit) else {
             return false;
         };
-        self.mapped.remove(used, page);
         let pages = self.range(page);
         let Some(known) = self.pages.get_mut(&page) else {
             return true;
@@ -125,6 +124,8 @@ impl Private {
             known.version.0 += 1;
             known.on_disk = false;
             known.donors.outdate();
+        } else {
+            self.stores.left(page);
         }
         known.place = Place::Staged { used };
         self.staged.insert(used, page);

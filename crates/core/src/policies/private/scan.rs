@@ -1,0 +1,66 @@
+//! Pages that a walk brought: they are replaced by the pages that the walk brings next, not by all
+//! pages of the segment, so that a scan does not flush what is used again (GB4).
+//!
+//! A page that came because a thread walks is in the *window*, an eighth of the segment's memory.
+//! While there is room, what overflows the window joins the other pages. When pages have to leave,
+//! seven of eight are the oldest of the window, which are a moment old, and one is the oldest of all
+//! others. So a program that goes through memory that is an eighth too large, again and again, finds
+//! most of it in place, where the order of use alone would make it miss every page. The one of eight
+//! lets a walk through other memory take over in a few rounds. A page of the window that is touched
+//! again from the stage is one that is used again, and joins the others.
+
+use super::Private;
+use super::replace::STAGE;
+use crate::time::Time;
+use pagemesh_wire::PageIndex;
+
+/// Of so many pages that leave, one is the oldest of those that no walk brought.
+const OTHERS: u8 = 8;
+
+/// The longest burst of a walk through little memory.
+const LEAST: u32 = 4;
+
+impl Private {
+    /// Pages of the window.
+    fn window(&self, limit: u32) -> u32 {
+        (limit / STAGE).max(1)
+    }
+
+    /// Pages that one walk may ask for ahead together: what two bursts bring must not make the first
+    /// of it leave before the thread comes there.
+    pub(super) fn longest_burst(&self, limit: u32) -> u32 {
+        (self.window(limit) / 3).max(LEAST)
+    }
+
+    /// A page came because a thread walks.
+    pub(super) fn came_by_walk(&mut self, limit: u32, used: Time, page: PageIndex) {
+        if !self.mapped.remove(used, page) {
+            return;
+        }
+        self.walked.insert(used, page);
+        while self.walked.len() > self.window(limit) {
+            let Some((used, page)) = self.walked.oldest() else {
+                return;
+            };
+            self.walked.remove(used, page);
+            self.mapped.insert(used, page);
+        }
+    }
+
+    /// Takes the page that is to leave its frame next out of the order of pages.
+    pub(super) fn take_oldest(&mut self, limit: u32) -> Option<(Time, PageIndex)> {
+        self.turn = (self.turn + 1) % OTHERS;
+        let walked = self.turn != 0 && self.walked.len() > self.window(limit) / 4 * 3;
+        let [first, second] = match walked {
+            true => [&mut self.walked, &mut self.mapped],
+            false => [&mut self.mapped, &mut self.walked],
+        };
+        let ages = match first.oldest() {
+            Some(_) => first,
+            None => second,
+        };
+        let (used, page) = ages.oldest()?;
+        ages.remove(used, page);
+        Some((used, page))
+    }
+}
