@@ -10,7 +10,8 @@ use crate::small::{self, Check, Log, Queue};
 use pagemesh_core::{At, Budgets, Input, Node, Pace, Placement, Reply, Request, Time};
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{
-    Access, Backing, Credentials, DonorReply, Forward, Got, Message, Policy, Refusal, SegmentSpec,
+    Access, Backing, Call, Credentials, DonorReply, Forward, Got, Message, Policy, Refusal,
+    SegmentSpec,
 };
 use pagemesh_wire::{
     ByteLen, ClientId, ClusterId, MappingId, PAGE_SIZE, PageCount, PageIndex, PublicKey, SegmentId,
@@ -39,6 +40,7 @@ pub(super) struct Host {
 /// A program of one thread, and what it stored.
 struct Program {
     segment: Option<SegmentId>,
+    name: Option<String>,
     mapping: MappingId,
     pages: u32,
     stored: BTreeMap<PageIndex, u64>,
@@ -48,6 +50,10 @@ struct Program {
     next: Option<(PageIndex, Access)>,
     faulted: bool,
     ticket: Ticket,
+    /// Its segment is to be removed while the others go on.
+    removes: bool,
+    /// The answer to that is waited for.
+    removing: bool,
 }
 
 /// The events, in order of time and then of scheduling.
@@ -87,6 +93,10 @@ pub(super) struct Cluster {
     arriving: Option<Got>,
     /// Two copies may be lost at once.
     deaths: u32,
+    /// Segments that were removed.
+    removed: Vec<SegmentId>,
+    /// All programs have ended.
+    over: Option<Time>,
 }
 
 /// Versions of a page that a hostile donor writes down.
@@ -94,6 +104,9 @@ const KEPT: usize = 2;
 
 /// Far more than any run needs: nodes send the same again and again.
 const STORM: u64 = 2_000_000;
+
+/// The end of a run is looked at after this long.
+const SETTLED: u64 = 5_000_000_000;
 
 /// Far longer than any run needs: something hangs.
 const PATIENCE: Time = Time(400_000_000_000);
@@ -118,6 +131,8 @@ impl Cluster {
             kept: BTreeMap::new(),
             arriving: None,
             deaths: 0,
+            removed: Vec::new(),
+            over: None,
         };
         for host in 0..hosts {
             let new = cluster.new_host(host);
@@ -219,6 +234,7 @@ impl Cluster {
             backing,
             program: Program {
                 segment: None,
+                name: None,
                 mapping: MappingId(self.dice.number()),
                 pages,
                 stored: BTreeMap::new(),
@@ -227,6 +243,8 @@ impl Cluster {
                 next: None,
                 faulted: false,
                 ticket: Ticket(0),
+                removes: self.dice.chance(500),
+                removing: false,
             },
             gone: false,
             leaving: None,
@@ -243,10 +261,32 @@ impl Cluster {
         self.log.note(self.queue.now(), host, what);
     }
 
-    fn is_over(&self) -> bool {
-        let idle =
-            |host: &Host| host.gone || (host.program.rest.is_empty() && host.leaving.is_none());
-        self.hosts.iter().all(idle)
+    /// All programs have ended, and what was under way then has come or was given up.
+    fn is_over(&mut self) -> bool {
+        let ended = |program: &Program| program.rest.is_empty() && !program.removing;
+        let idle = |host: &Host| host.gone || (ended(&host.program) && host.leaving.is_none());
+        if !self.hosts.iter().all(idle) {
+            self.over = None;
+            return false;
+        }
+        let now = self.queue.now();
+        let over = *self.over.get_or_insert(now);
+        now.0 >= over.0 + SETTLED
+    }
+
+    /// INV-no-leak: of segments that ended donors keep nothing, unless the owner is gone and not yet
+    /// known to be.
+    fn nothing_is_left(&self) -> Check {
+        for (index, host) in self.hosts.iter().enumerate() {
+            if host.gone || host.node.out().is_some() {
+                continue;
+            }
+            let ended = |at: &&At| self.removed.contains(&at.0);
+            if let Some(at) = host.memory.stash.keys().find(ended) {
+                return Err(format!("INV-no-leak: h{} keeps {at:?}", index + 1));
+            }
+        }
+        Ok(())
     }
 
     /// Its log, and what happened or broke.
@@ -265,7 +305,7 @@ impl Cluster {
                 return Err("INV-progress: a storm".into());
             }
             if self.is_over() {
-                return Ok(());
+                return self.nothing_is_left();
             }
         }
         Err("nothing will ever happen again".into())
@@ -488,6 +528,12 @@ impl Cluster {
         if ticket != program.ticket {
             return Err(format!("{ticket:?} is answered, and was not asked"));
         }
+        if std::mem::take(&mut program.removing) {
+            if matches!(reply, Reply::Done) {
+                self.removed.extend(program.segment);
+            }
+            return Ok(());
+        }
         let again = Time(self.queue.now().0 + 20_000_000);
         match reply {
             Reply::Segment(info) => program.segment = Some(info.id),
@@ -515,6 +561,7 @@ impl Cluster {
             replicas: 0,
         };
         let name = format!("memory{host}-{}", self.deaths);
+        self.hosts[host].program.name = Some(name.clone());
         let request = Request::Open {
             name,
             create: Some(spec),
@@ -541,6 +588,7 @@ impl Cluster {
             placement: *self
                 .dice
                 .pick(&[Placement::Epoch, Placement::Random, Placement::NChance]),
+            busy: *self.dice.pick(&[0, 0, 0, 30, 95]),
             ..Budgets::default()
         };
         small::input(self, host, Input::Budgets(budgets))?;
@@ -556,6 +604,10 @@ impl Cluster {
     /// A program takes its next step.
     fn step(&mut self, host: usize) -> Check {
         let state = &self.hosts[host];
+        if state.program.rest.is_empty() && state.program.removes && !state.program.removing {
+            self.hosts[host].program.removes = false;
+            return self.remove(host);
+        }
         if state.program.faulted || state.program.rest.is_empty() {
             return Ok(());
         }
@@ -595,6 +647,34 @@ impl Cluster {
         }
         self.done(host);
         Ok(())
+    }
+
+    /// A program has ended, and its segment with it.
+    fn remove(&mut self, host: usize) -> Check {
+        let state = &mut self.hosts[host];
+        let client = ClientId(host as u32 + 1);
+        let (Some(segment), Some(name)) = (state.program.segment, state.program.name.clone())
+        else {
+            return Ok(());
+        };
+        state.program.removing = true;
+        self.last += 1;
+        let ticket = Ticket(self.last);
+        self.hosts[host].program.ticket = ticket;
+        let mapping = self.hosts[host].program.mapping;
+        self.note(host, || format!("removes {segment}"));
+        small::input(self, host, Input::Unmapped { mapping })?;
+        small::input(self, host, Input::Closed { segment, client })?;
+        let call = Call::Remove {
+            name,
+            credentials: Credentials::root(),
+        };
+        let input = Input::Request {
+            ticket,
+            client,
+            request: Request::Call { to: None, call },
+        };
+        small::input(self, host, input)
     }
 
     fn done(&mut self, host: usize) {
