@@ -2,10 +2,14 @@
 //! (C4: G10, G12, G17, G24, GR14, GB1, GB3.)
 
 use crate::support::{Cluster, PAGE, eventually, load, store};
+use crate::swapping::Group;
 use pagemesh::{Access, Backing, ByteLen, Mapping, Options, PAGE_SIZE, Policy};
 use pagemesh_cli::sandbox::Plan;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 /// Pages of a segment, and how many of them may be in local memory.
 const PAGES: u64 = 2048;
@@ -249,6 +253,83 @@ fn a_segment_says_what_it_is() {
     // Without any donor the disk has what does not fit.
     fill(&memory, 3);
     check(&memory, 3);
+    assert!(cluster.counter(0, "pages_from_disk") > 0);
+}
+
+/// A program that takes so many MiB, says so, and waits for the end of its input.
+const HUNGRY: &str = r#"
+import sys
+memory = bytearray(int(sys.argv[1]) << 20)
+memory[::4096] = b"x" * len(range(0, len(memory), 4096))
+print("has it", flush=True)
+sys.stdin.read()
+"#;
+
+/// What a donor in a group of 512 MiB is to give back, and how fast a GiB has to be.
+const GROUP: u64 = 512 << 20;
+const HUNGER: u64 = 336;
+const GIB_IN: Duration = Duration::from_secs(1);
+
+/// The programs of a donor's host, here of its control group, want memory: the donor gives it back
+/// at once, and no page is lost.
+#[test]
+fn a_donor_gives_memory_back_when_its_own_programs_want_it() {
+    let Some(group) = Group::make("donor", GROUP) else {
+        eprintln!("skipped: no memory control group can be made here; run as root");
+        return;
+    };
+    let mut plan = Plan::new(2);
+    let arguments = ["--memory", "1G", "--lend", "auto"];
+    plan.daemon_args = arguments.map(str::to_owned).to_vec();
+    let Some(cluster) = Cluster::of(plan) else {
+        return;
+    };
+    let donor = cluster.node(1).pid();
+    group.take(donor);
+    let most = (GROUP - GROUP / 8) / 2 / PAGE;
+    eventually("the donor knows its group", || {
+        cluster.counter(1, "memory_lend") <= most
+    });
+    let pages = 32 * PAGES / 2;
+    let memory = cluster
+        .make_on(0, "big", pages, options(false))
+        .map()
+        .unwrap();
+    let word = |page: u64| page as usize * PAGE_SIZE + 8;
+    (0..pages).for_each(|page| store(&memory, word(page), page + 1));
+    let lent = resident(donor, &["pagemesh-stash"]);
+    assert!(lent > pages / 2, "{lent} of {pages} pages are lent");
+    let mut program = group.command("python3");
+    program.args(["-c", HUNGRY, &HUNGER.to_string()]);
+    program.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut program = program.spawn().unwrap();
+    let mut said = String::new();
+    let out = program.stdout.take().unwrap();
+    BufReader::new(out).read_line(&mut said).unwrap();
+    assert_eq!(said, "has it\n", "it was not ended");
+    let began = Instant::now();
+    // The program needs what is above half of the rest.
+    let free = GROUP - (HUNGER << 20) - GROUP / 8;
+    let enough = free / 2 / PAGE + WARM + free / 16 / PAGE;
+    while resident(donor, &["pagemesh-stash"]) > enough {
+        let now = resident(donor, &["pagemesh-stash"]);
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "{now} pages, {enough} may be"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let (took, given) = (began.elapsed(), lent - enough);
+    println!("{given} pages were given back in {took:?}");
+    let look = Duration::from_millis(250);
+    let rate = (1 << 18) as f64 / given as f64;
+    assert!(
+        took.saturating_sub(look).mul_f64(rate) + look < GIB_IN * 4,
+        "{given} pages in {took:?}"
+    );
+    (0..pages).for_each(|page| assert_eq!(load(&memory, word(page)), page + 1));
+    drop(program.stdin.take());
+    assert!(program.wait().unwrap().success(), "nobody was ended");
     assert!(cluster.counter(0, "pages_from_disk") > 0);
 }
 
