@@ -560,7 +560,8 @@ impl Cluster {
             policy: Policy::Private { local, backing },
             replicas: 0,
         };
-        let name = format!("memory{host}-{}", self.deaths);
+        let lives = u64::from(self.deaths) + self.remote.left;
+        let name = format!("memory{host}-{lives}");
         self.hosts[host].program.name = Some(name.clone());
         let request = Request::Open {
             name,
