@@ -93,6 +93,8 @@ pub(super) struct Cluster {
     arriving: Option<Got>,
     /// Two copies may be lost at once.
     deaths: u32,
+    /// Hosts that came back.
+    returns: u32,
     /// Segments that were removed.
     removed: Vec<SegmentId>,
     /// All programs have ended.
@@ -131,6 +133,7 @@ impl Cluster {
             kept: BTreeMap::new(),
             arriving: None,
             deaths: 0,
+            returns: 0,
             removed: Vec::new(),
             over: None,
         };
@@ -308,6 +311,10 @@ impl Cluster {
                 return self.nothing_is_left();
             }
         }
+        // A host that is alone has nothing more to do.
+        if self.over.is_some() {
+            return self.nothing_is_left();
+        }
         Err("nothing will ever happen again".into())
     }
 
@@ -352,6 +359,7 @@ impl Cluster {
             Happening::Return(_) => {
                 if self.hosts[host].gone {
                     self.note(host, || "is back, without memory".into());
+                    self.returns += 1;
                     self.hosts[host] = self.new_host(host);
                     self.schedule(self.queue.now(), Happening::Deadline(host));
                     let soon = Time(self.queue.now().0 + 50_000_000);
@@ -560,8 +568,7 @@ impl Cluster {
             policy: Policy::Private { local, backing },
             replicas: 0,
         };
-        let lives = u64::from(self.deaths) + self.remote.left;
-        let name = format!("memory{host}-{lives}");
+        let name = format!("memory{host}-{}", self.returns);
         self.hosts[host].program.name = Some(name.clone());
         let request = Request::Open {
             name,
