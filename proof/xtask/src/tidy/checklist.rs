@@ -7,6 +7,15 @@ use std::collections::BTreeSet;
 /// The permitted first words of the third column.
 const STATES: [&str; 5] = ["yes", "partly", "not yet", "otherwise", "refused"];
 
+/// Those that decide nothing.
+const UNDECIDED: [&str; 2] = ["partly", "not yet"];
+
+/// Whether a code is of something that a paper's authors left to others: `MB1`.
+fn is_limitation(code: &str) -> bool {
+    code.trim_end_matches(|c: char| c.is_ascii_digit())
+        .ends_with('B')
+}
+
 pub fn faults(document: &str, codes: &str, repository: &Repository) -> Vec<String> {
     let codes: BTreeSet<String> = codes
         .lines()
@@ -36,6 +45,12 @@ pub fn faults(document: &str, codes: &str, repository: &Repository) -> Vec<Strin
             continue;
         }
         for code in each(code) {
+            let undecided = UNDECIDED.iter().any(|word| state.starts_with(word));
+            if undecided && is_limitation(&code) {
+                say(format!(
+                    "{code} is a limitation, and \"{state}\" is no decision"
+                ));
+            }
             missing.remove(&code);
             if !seen.insert(code.clone()) {
                 say(format!("{code} has a second row"));
@@ -139,6 +154,27 @@ mod tests {
     fn a_checklist_without_a_fault_has_none() {
         let rows = "| M1 to M3 | it | yes | core `a_test` |\n| X1 | it | not yet | later |\n| - | it | yes | `ahead::another_one` |";
         assert_eq!(judged(rows), [""; 0]);
+    }
+
+    #[test]
+    fn a_limitation_has_a_decision() {
+        let of = |code: &str, state: &str| {
+            let repository = Repository {
+                root: ".".into(),
+                files: std::collections::BTreeSet::new(),
+                tests: std::collections::BTreeSet::new(),
+            };
+            let row = format!("| {code} | it | {state} | why |");
+            faults(&row, &format!("{code}-{code}"), &repository)
+        };
+        assert_eq!(of("GB4", "refused: it would lose pages"), [""; 0]);
+        assert_eq!(of("G4", "not yet"), [""; 0]);
+        for state in ["not yet", "partly: half of it"] {
+            let [fault] = &of("GB4", state)[..] else {
+                panic!("{state}")
+            };
+            assert!(fault.contains("is no decision"), "{fault}");
+        }
     }
 
     #[test]
