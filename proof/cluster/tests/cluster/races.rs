@@ -47,8 +47,10 @@ fn a_planted_race_is_told_with_its_place_and_its_nodes() {
             scope.spawn(move || {
                 let barrier = memory.segment().barrier(1, 3);
                 // A late process would learn, at its first access, of stores made before it came,
-                // and that is no race.
+                // and that is no race. A copy that is made late has the other's stores already, and
+                // that race is not reported.
                 load(memory, 0);
+                load(memory, 2 * 4096);
                 barrier.wait().unwrap();
                 // Nodes 0 and 2 write the word 5 of page 2; all write neighbours.
                 if node != 1 {
