@@ -347,18 +347,37 @@ impl Treadmarks {
         sealed.sealed = true;
         let mut far = plain.clone();
         far.impair.delay = Duration::from_micros(200);
-        for (name, plan) in [
+        let substrates = [
             ("plain", plain),
             ("sealed", sealed),
             ("200 us further", far),
-        ] {
-            let stand = Stand::start(&plan, None)?;
-            for policy in policies {
-                let runs = (0..self.rounds).map(|_| self.place().together(&stand, water, policy));
-                let mut runs = runs.collect::<Result<Vec<_>>>()?;
-                if let Some(run) = median_run(&mut runs) {
-                    document.add_substrate(name, run);
-                }
+        ];
+        for (name, plan) in &substrates {
+            self.water_on(name, plan, water, policies, document)?;
+        }
+        let _companion = Running::start()?;
+        for (name, plan) in &substrates {
+            let name = format!("{name}, beside a companion");
+            self.water_on(&name, plan, water, policies, document)?;
+        }
+        Ok(())
+    }
+
+    /// TR7: a row of each policy.
+    fn water_on(
+        &self,
+        substrate: &str,
+        plan: &Plan,
+        water: &'static Program,
+        policies: &[String],
+        document: &mut Document,
+    ) -> Result<()> {
+        let stand = Stand::start(plan, None)?;
+        for policy in policies {
+            let runs = (0..self.rounds).map(|_| self.place().together(&stand, water, policy));
+            let mut runs = runs.collect::<Result<Vec<_>>>()?;
+            if let Some(run) = median_run(&mut runs) {
+                document.add_substrate(substrate, run);
             }
         }
         Ok(())

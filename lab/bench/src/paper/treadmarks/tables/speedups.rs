@@ -239,7 +239,9 @@ pub(super) fn eight_nodes(document: &Document) -> Sheet {
         ],
         rows,
         note: "Slow nodes have a fifth of a processor each, in periods of 10 ms: only phases that are much longer than that say \
-               anything, and those of the paper's sizes are shorter. CEILING is the speedup of as many processes that share nothing."
+               anything, and those of the paper's sizes are shorter. CEILING is the speedup of as many processes that share nothing. \
+               They have no row beside a companion: the quotas of eight are 1.6 of two processors, and a companion that takes a \
+               tenth of each leaves more."
             .to_owned(),
     }
 }
