@@ -424,15 +424,15 @@ impl Donor {
 }
 
 /// The part of a node's idle memory that counts however busy its processors are, in percent.
-const COUNTS: u32 = 10;
+const COUNTS: u64 = 10;
 
 /// A node whose processors are busy counts as one with less idle memory, so that fewer pages are sent
 /// there, and other nodes become initiators (GB6).
 fn scale(ages: &mut AgeSummary, busy: u8) {
-    let idle = 100_u32.saturating_sub(busy.into()).max(COUNTS);
-    let part = |count: u32| (u64::from(count) * u64::from(idle)).div_ceil(100) as u32;
-    ages.free = part(ages.free);
-    ages.global = ages.global.map(part);
+    let idle = 100_u64.saturating_sub(busy.into()).max(COUNTS);
+    for count in ages.global.iter_mut().chain([&mut ages.free]) {
+        *count = (u64::from(*count) * idle).div_ceil(100) as u32;
+    }
 }
 
 /// When a page was last used that comes to be kept.

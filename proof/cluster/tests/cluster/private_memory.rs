@@ -313,7 +313,7 @@ fn a_donor_gives_memory_back_when_its_own_programs_want_it() {
     eventually("the donor gives memory back", || {
         resident(donor, &["pagemesh-stash"]) <= enough
     });
-    let given = (lent - enough) * PAGE >> 20;
+    let given = ((lent - enough) * PAGE) >> 20;
     println!("{given} MiB were given back in {:?}", began.elapsed());
     (0..pages).for_each(|page| assert_eq!(load(&memory, word(page)), page + 1));
     drop(program.stdin.take());
