@@ -48,6 +48,9 @@ pub(super) struct Mirage {
     /// Times each run of a program is repeated; the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
+    /// Turns of each player of Battleship; the paper's are 789, and fewer are for a quick look
+    #[arg(long, default_value_t = battleship::TURNS, value_parser = clap::value_parser!(u32).range(10..=789))]
+    turns: u32,
     /// Measure beside a companion that takes a tenth of each processor in bursts: figures for a table
     /// of their own, beside those of quiet processors
     #[arg(long)]
@@ -128,7 +131,9 @@ impl Mirage {
             match part {
                 Part::Faults => basics::measure(document)?,
                 Part::Codec => codec::measure(document)?,
-                Part::Battleship => battleship::measure(&self.programs, self.rounds, document)?,
+                Part::Battleship => {
+                    battleship::measure(&self.programs, self.turns, self.rounds, document)?;
+                }
                 Part::Matrix => matrix::measure(&self.programs, document)?,
                 Part::Forecast => forecast::measure(&self.programs, self.rounds, document)?,
             }

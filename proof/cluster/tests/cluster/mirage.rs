@@ -143,6 +143,7 @@ fn the_paper_is_measured_again_and_kept() {
         bench_paper(&[
             "mirage",
             "--rounds=1",
+            "--turns=50",
             &format!("--parts={part}"),
             &format!("--programs={}", programs().join("mirage").display()),
             &format!("--keep={}", kept.display()),

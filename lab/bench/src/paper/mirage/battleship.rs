@@ -10,8 +10,9 @@ use anyhow::Result;
 use pagemesh_cli::sandbox::{Plan, Sandbox};
 use std::path::Path;
 
-/// Turns of each player, the paper's and ours.
-const TURNS: f64 = 789.0;
+/// Turns of each player in the paper's game, which seconds are for.
+pub(super) const TURNS: u32 = 789;
+const PAPER: f64 = TURNS as f64;
 
 /// Nanoseconds of Δ, and how they are called.
 const WINDOWS: [(&str, &str); 8] = [
@@ -29,8 +30,34 @@ const WINDOWS: [(&str, &str); 8] = [
 const FEW: f64 = 60.0;
 const SOME: f64 = 200.0;
 
-pub(super) fn measure(programs: &Path, rounds: u32, document: &mut Document) -> Result<()> {
-    let game = programs.join("battleship-mesh");
+/// The program for two sites, and the turns of each player that are played.
+struct Game<'a> {
+    program: &'a Path,
+    turns: f64,
+}
+
+impl Game<'_> {
+    /// At long windows fewer are enough.
+    fn turns_at(&self, window: &str) -> f64 {
+        let enough = match window {
+            "20000000" => FEW,
+            "300000" | "1000000" => SOME,
+            _ => PAPER,
+        };
+        enough.min(self.turns)
+    }
+}
+
+pub(super) fn measure(
+    programs: &Path,
+    turns_of_each: u32,
+    rounds: u32,
+    document: &mut Document,
+) -> Result<()> {
+    let game = Game {
+        program: &programs.join("battleship-mesh"),
+        turns: turns_of_each.into(),
+    };
     let sandbox = Sandbox::start(&plan("off", "")?)?;
     let by_window = turns(&sandbox, &game, Place::Own, rounds)?;
     let free = turns(&sandbox, &game, Place::Anywhere, rounds)?;
@@ -40,6 +67,7 @@ pub(super) fn measure(programs: &Path, rounds: u32, document: &mut Document) -> 
     pattern(&sandbox, &game, document)?;
     table5(
         programs,
+        &game,
         (&by_window, &free),
         (held, &slept, &blasted),
         document,
@@ -79,7 +107,7 @@ type ByWindow = [(&'static str, Games)];
 /// Games under all windows, in turn, so that a disturbance hits all of them.
 fn turns(
     sandbox: &Sandbox,
-    game: &Path,
+    game: &Game<'_>,
     place: Place<'_>,
     rounds: u32,
 ) -> Result<Vec<(&'static str, Games)>> {
@@ -96,7 +124,7 @@ fn turns(
 }
 
 /// Games under Δ = 20 ms where windows end at ticks of 10 ms: early, or late.
-fn by_ticks(game: &Path, rounds: u32) -> Result<Vec<(&'static str, Games)>> {
+fn by_ticks(game: &Game<'_>, rounds: u32) -> Result<Vec<(&'static str, Games)>> {
     let sleeps = [
         ("early", "20 ms, ticks, woken early"),
         ("strict", "20 ms, ticks, strict minimum"),
@@ -113,7 +141,7 @@ fn by_ticks(game: &Path, rounds: u32) -> Result<Vec<(&'static str, Games)>> {
 
 /// Games by the paper's switches, S+B: pages in packets of 1 KiB.
 fn by_switches(
-    game: &Path,
+    game: &Game<'_>,
     rounds: u32,
     document: &mut Document,
 ) -> Result<Vec<(&'static str, f64)>> {
@@ -124,8 +152,8 @@ fn by_switches(
     drop(sandbox);
     let sandbox = Sandbox::start(&plan("runs", SERVER_BLAST)?)?;
     let packed = turn(&sandbox, game, "0", true, rounds)?;
-    document.value("battleship S+B s", held * TURNS / 1e6);
-    document.value("battleship S+B+C s", packed * TURNS / 1e6);
+    document.value("battleship S+B s", held * PAPER / 1e6);
+    document.value("battleship S+B+C s", packed * PAPER / 1e6);
     Ok(vec![
         ("Δ = 20 ms", twenty),
         ("Δ = 0", zero),
@@ -134,39 +162,30 @@ fn by_switches(
 }
 
 /// The median of some games.
-fn turn(sandbox: &Sandbox, game: &Path, window: &str, hold: bool, rounds: u32) -> Result<f64> {
+fn turn(sandbox: &Sandbox, game: &Game<'_>, window: &str, hold: bool, rounds: u32) -> Result<f64> {
     let games = (0..rounds).map(|_| play(sandbox, game, Place::Own, (window, hold)));
     let mut games = Games(games.collect::<Result<_>>()?);
     games.0.sort_by(f64::total_cmp);
     Ok(games.median())
 }
 
-/// The turns of each player that are played.
-fn turns_of(window: &str) -> f64 {
-    match window {
-        "20000000" => FEW,
-        "300000" | "1000000" => SOME,
-        _ => TURNS,
-    }
-}
-
 /// Microseconds of a turn of one player, of one game.
 fn play(
     sandbox: &Sandbox,
-    game: &Path,
+    game: &Game<'_>,
     place: Place<'_>,
     (window, hold): (&str, bool),
 ) -> Result<f64> {
-    let turns = turns_of(window);
+    let turns = game.turns_at(window);
     let hold = if hold { "1" } else { "0" };
     let arguments = words(&format!("--yield=1 --turns={turns} --hold={hold}"));
     let environment = [("PAGEMESH_WINDOW", window), ("PAGEMESH_HOLD", hold)];
-    let seconds = together(sandbox, place, game, &arguments, &environment)?;
+    let seconds = together(sandbox, place, game.program, &arguments, &environment)?;
     Ok(seconds / turns * 1e6)
 }
 
 /// MR12: the events of a turn, by counters.
-fn pattern(sandbox: &Sandbox, game: &Path, document: &mut Document) -> Result<()> {
+fn pattern(sandbox: &Sandbox, game: &Game<'_>, document: &mut Document) -> Result<()> {
     let names = [
         ("faults_read", "read faults", 1.0),
         ("faults_upgrade", "write faults, page readable", 1.0),
@@ -176,11 +195,11 @@ fn pattern(sandbox: &Sandbox, game: &Path, document: &mut Document) -> Result<()
         ("datagrams_out", "datagrams", 0.0),
     ];
     let before = counters(sandbox)?;
-    let arguments = words("--yield=1 --games=3");
+    let arguments = words(&format!("--yield=1 --games=3 --turns={}", game.turns));
     together(
         sandbox,
         Place::Own,
-        game,
+        game.program,
         &arguments,
         // With `auto` an upgrade is seldom seen, since the right to store comes with the page.
         &[("PAGEMESH_WINDOW", "0")],
@@ -191,7 +210,7 @@ fn pattern(sandbox: &Sandbox, game: &Path, document: &mut Document) -> Result<()
     for (name, words, paper) in names {
         let of = |counters: &std::collections::BTreeMap<String, u64>| counters.get(name).copied();
         let more = of(&after).unwrap_or(0) - of(&before).unwrap_or(0);
-        let ours = more as f64 / (3.0 * 2.0 * TURNS);
+        let ours = more as f64 / (3.0 * 2.0 * game.turns);
         let paper = if paper > 0.0 {
             number(paper)
         } else {
@@ -199,7 +218,11 @@ fn pattern(sandbox: &Sandbox, game: &Path, document: &mut Document) -> Result<()
         };
         section.row([words.to_owned(), number(ours), paper]);
     }
-    section.note("789 turns of each player, 1578 together, as in the paper; here of three games.");
+    section.note(format!(
+        "{} turns of each player, {} together; the paper's are 789 and 1578. Here of three games.",
+        game.turns,
+        2.0 * game.turns
+    ));
     let trace = super::trace::of(sandbox)?;
     if !trace.is_empty() {
         section.note(trace);
@@ -209,9 +232,8 @@ fn pattern(sandbox: &Sandbox, game: &Path, document: &mut Document) -> Result<()
 }
 
 /// What a reader must know of MR13.
-const TABLE_5: &str = "The paper's two sites are S+B; rows that do not say S+B are I, the page in one datagram. 789 turns of each player \
-     are played, but 100 on one processor without yield, 60 at Δ = 20 ms, and 200 at 300 us and 1 ms: OURS s is a turn times 789. \
-     Two sites yield, too: each program shares a processor with a daemon here, which would wait for the end of a \
+const TABLE_5: &str = "The paper's two sites are S+B; rows that do not say S+B are I, the page in one datagram. OURS s is a turn \
+     times 789. Two sites yield, too: each program shares a processor with a daemon here, which would wait for the end of a \
      time slice else. Each has a processor of its own, or runs where the kernel likes (not pinned). Windows take turns. A \
      turn is one player's, of two; the paper gives it so. The paper's Δ = 0 without its guard cannot be shown: a page is \
      used here before it leaves, always. Ticks are those of its timesleep, every 10 ms and not at the same moment on both \
@@ -220,6 +242,7 @@ const TABLE_5: &str = "The paper's two sites are S+B; rows that do not say S+B a
 /// MR13.
 fn table5(
     programs: &Path,
+    game: &Game<'_>,
     (pinned, free): (&ByWindow, &ByWindow),
     (held, slept, blasted): (f64, &ByWindow, &[(&'static str, f64)]),
     document: &mut Document,
@@ -228,7 +251,7 @@ fn table5(
     let head = ["", "OURS s", "A TURN us", "PAPER s", "ITS TURN ms", "RATIO"];
     let mut section = Section::new("Table 5, Battleship", &head);
     let mut row = |name: &str, turn: f64, paper: Option<f64>| {
-        let seconds = turn * TURNS / 1e6;
+        let seconds = turn * PAPER / 1e6;
         let theirs =
             |scale: f64| paper.map_or_else(|| "-".to_owned(), |paper| number(paper * scale));
         section.row([
@@ -236,30 +259,32 @@ fn table5(
             number(seconds),
             number(turn),
             theirs(1.0),
-            theirs(1000.0 / TURNS / 2.0),
+            theirs(1000.0 / PAPER / 2.0),
             paper
                 .map(|paper| format!("{:.5}", seconds / paper))
                 .unwrap_or_default(),
         ]);
     };
     // A time slice each turn: some turns are enough.
-    let plain = on_one_processor(&one, &words("--turns=100"))? / 100.0 * 1e6;
+    let some = game.turns.min(100.0);
+    let plain = on_one_processor(&one, &words(&format!("--turns={some}")))? / some * 1e6;
     row(
         "one site, one processor, no yield",
         plain,
         Some(literature::ONE_SITE),
     );
-    let yielding = on_one_processor(&one, &words("--yield=1"))? / TURNS * 1e6;
+    let all = format!("--turns={}", game.turns);
+    let yielding = on_one_processor(&one, &words(&format!("--yield=1 {all}")))? / game.turns * 1e6;
     row(
         "one site, one processor, yield",
         yielding,
         Some(literature::ONE_SITE_YIELD),
     );
     // Now and then the kernel leaves both on one processor.
-    let games: Result<Vec<_>> = (0..5).map(|_| alone(None, &one, &[])).collect();
+    let games: Result<Vec<_>> = (0..5).map(|_| alone(None, &one, &words(&all))).collect();
     let mut games = games?;
     games.sort_by(f64::total_cmp);
-    let two = games[games.len() / 2] / TURNS * 1e6;
+    let two = games[games.len() / 2] / game.turns * 1e6;
     row("one site, two processors", two, None);
     for (name, took) in blasted {
         let paper = match *name {
@@ -277,12 +302,17 @@ fn table5(
         row(&name, games.median(), None);
     }
     row("two sites, Δ = 0, write locks", held, None);
+    section.note(format!(
+        "{} turns of each player are played, but at most 100 on one processor without yield, {FEW} at Δ = 20 ms, and {SOME} at 300 us \
+         and 1 ms.",
+        game.turns
+    ));
     section.note(TABLE_5);
     for (games, name) in [(pinned, "pinned"), (free, "not pinned")] {
         section.note(compared(games, name, document));
     }
     document.put(13, section);
-    document.value("battleship locked s", held * TURNS / 1e6);
+    document.value("battleship locked s", held * PAPER / 1e6);
     Ok(())
 }
 
@@ -347,7 +377,7 @@ fn windows(programs: &Path, rounds: u32, document: &mut Document) -> Result<()> 
 }
 
 /// Packets a turn and games under each compression, in turn.
-fn compressed(game: &Path, rounds: u32) -> Result<Vec<(&'static str, f64, Games)>> {
+fn compressed(game: &Game<'_>, rounds: u32) -> Result<Vec<(&'static str, f64, Games)>> {
     let raise = |compress| Ok((compress, Sandbox::start(&plan(compress, "packet=1024")?)?));
     let sides: Result<Vec<_>> = ["off", "runs", "lz4", "auto"]
         .map(raise)
@@ -363,7 +393,7 @@ fn compressed(game: &Path, rounds: u32) -> Result<Vec<(&'static str, f64, Games)
             *packets += sent(sandbox)? - before;
         }
     }
-    let turns = f64::from(rounds) * 2.0 * TURNS;
+    let turns = f64::from(rounds) * 2.0 * game.turns;
     let all = sides
         .into_iter()
         .zip(all)
@@ -375,7 +405,7 @@ fn compressed(game: &Path, rounds: u32) -> Result<Vec<(&'static str, f64, Games)
 }
 
 /// MR14.
-fn compression(game: &Path, rounds: u32, document: &mut Document) -> Result<()> {
+fn compression(game: &Game<'_>, rounds: u32, document: &mut Document) -> Result<()> {
     let head = [
         "",
         "PACKETS A TURN",
@@ -412,7 +442,7 @@ fn compression(game: &Path, rounds: u32, document: &mut Document) -> Result<()> 
             "runs" => "I+B+C",
             other => other,
         };
-        document.value(format!("battleship {name} s"), took * TURNS / 1e6);
+        document.value(format!("battleship {name} s"), took * PAPER / 1e6);
     }
     section.note(
         "Packets are all there are, requests and acknowledgements too. Games in turn, medians.",
