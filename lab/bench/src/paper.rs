@@ -138,37 +138,45 @@ mod tests {
         ("FreeBSD DSM", 2, 6),
     ];
 
-    /// What is wrong with the list of tables and figures.
+    /// The faults of the list of tables and figures: numbers without a row, and rows that name a section
+    /// which no report has.
     fn faults_of_list(list: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
         let mut faults = Vec::new();
         for (paper, tables, figures) in NUMBERED {
-            let begin = format!("## {paper}\n");
-            let part = list.split_once(&begin).map_or("", |(_, rest)| rest);
+            let part = list.split_once(&format!("## {paper}\n"));
+            let part = part.map_or("", |(_, rest)| rest);
             let part = part.split("\n## ").next().unwrap_or_default();
             let numbers = (1..=tables).map(|n| format!("| Table {n} |"));
             for number in numbers.chain((1..=figures).map(|n| format!("| Figure {n} |"))) {
-                let rows = part.lines().filter(|line| line.starts_with(&number));
-                let rows: Vec<_> = rows.collect();
-                let [row] = rows[..] else {
-                    faults.push(format!("{paper}: {} rows {number}", rows.len()));
-                    continue;
-                };
-                let here = row.split('|').nth(3).unwrap_or_default().trim();
-                if here.starts_with("not measured: ") {
-                    continue;
-                }
-                let file = here
-                    .split_once('(')
-                    .and_then(|(_, rest)| rest.split_once(')'));
-                let title = here.split('"').nth(1).unwrap_or_default();
-                let text = file.and_then(|(file, _)| read(file)).unwrap_or_default();
-                let heading = format!("\n## {title}");
-                if title.is_empty() || !text.contains(&heading) {
-                    faults.push(format!("{paper}: {number} has no section {here}"));
-                }
+                let fault = fault_of_number(part, &number, &read);
+                faults.extend(fault.map(|fault| format!("{paper}: {fault}")));
             }
         }
         faults
+    }
+
+    /// The fault of one number, if it has any: there is one row, with a section or a reason.
+    fn fault_of_number(
+        part: &str,
+        number: &str,
+        read: impl Fn(&str) -> Option<String>,
+    ) -> Option<String> {
+        let rows = part.lines().filter(|line| line.starts_with(number));
+        let rows: Vec<_> = rows.collect();
+        let [row] = rows[..] else {
+            return Some(format!("{} rows {number}", rows.len()));
+        };
+        let here = row.split('|').nth(3).unwrap_or_default().trim();
+        if here.starts_with("not measured: ") {
+            return None;
+        }
+        let link = here
+            .split_once('(')
+            .and_then(|(_, rest)| rest.split_once(')'));
+        let title = here.split('"').nth(1).unwrap_or_default();
+        let text = link.and_then(|(file, _)| read(file)).unwrap_or_default();
+        let found = !title.is_empty() && text.contains(&format!("\n## {title}"));
+        (!found).then(|| format!("{number} has no section {here}"))
     }
 
     #[test]

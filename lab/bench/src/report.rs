@@ -318,19 +318,21 @@ impl Machine {
         }
     }
 
-    /// The name of its processors.
-    pub(super) fn processor(&self) -> &str {
-        &self.processor
-    }
-
-    /// How many there are.
+    /// The number of its processors.
     pub(super) fn cores(&self) -> usize {
         self.cores
     }
+}
 
-    /// The version of its kernel.
-    pub(super) fn kernel(&self) -> &str {
-        &self.kernel
+/// `PROCESSOR (2 processors, Linux 6.18)`
+impl std::fmt::Display for Machine {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            processor,
+            cores,
+            kernel,
+        } = self;
+        write!(to, "{processor} ({cores} processors, Linux {kernel})")
     }
 }
 

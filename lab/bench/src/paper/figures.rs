@@ -34,18 +34,21 @@ pub(super) struct Measured {
     pub(super) origin: Origin,
 }
 
+impl Measured {
+    /// The measurement ends now.
+    pub(super) fn ended(mut origin: Origin) -> Self {
+        origin.end();
+        let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        Self { date, origin }
+    }
+}
+
 impl Figures {
     /// None yet, of this benchmark.
     pub(super) fn new(bench: &str) -> Self {
-        let machine = Machine::this();
         Self {
             bench: bench.to_owned(),
-            machine: format!(
-                "{} ({} processors, Linux {})",
-                machine.processor(),
-                machine.cores(),
-                machine.kernel()
-            ),
+            machine: Machine::this().to_string(),
             parts: BTreeMap::new(),
             values: BTreeMap::new(),
             busy_parts: BTreeMap::new(),
@@ -90,9 +93,7 @@ impl Figures {
 
     /// A part was measured.
     pub(super) fn end(&mut self, part: &str, origin: Origin) {
-        let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-        self.parts
-            .insert(part.to_owned(), Measured { date, origin });
+        self.parts.insert(part.to_owned(), Measured::ended(origin));
     }
 
     /// Measures parts, which have names, one after the other. They are kept in a file, if so, which has
@@ -134,17 +135,15 @@ impl Figures {
         busy: bool,
         work: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<()> {
-        let mut origin = Origin::now();
+        let origin = Origin::now();
         if !busy {
             self.begin(part);
             work(self)?;
-            origin.end();
             self.end(part, origin);
             return Ok(());
         }
         let mut beside = Self::new(&self.bench);
         work(&mut beside)?;
-        origin.end();
         beside.end(part, origin);
         let begin = format!("{part} ");
         self.busy_values.retain(|name, _| !name.starts_with(&begin));

@@ -9,6 +9,7 @@ mod run;
 mod tables;
 
 use super::super::boards::Running;
+use super::figures::Measured;
 use super::origin::Origin;
 use super::write;
 use anyhow::{Context, Result, ensure};
@@ -123,7 +124,8 @@ impl Mether {
                 Part::Count => self.count(&mut document)?,
                 Part::Solver => self.solve(&mut document)?,
             }
-            document.measured_now(part.name(), self.busy, origin);
+            let parts = &mut document.runs(self.busy).parts;
+            parts.insert(part.name().to_owned(), Measured::ended(origin));
         }
         Ok(document)
     }
@@ -142,15 +144,12 @@ impl Mether {
                 runs.push(run::count(&sandbox, protocol, &program, &words)?);
             }
         }
-        let counts = rounds.into_iter().map(run::median).collect();
-        if self.busy {
-            document.busy.counts = counts;
-            return Ok(());
+        if !self.busy {
+            document.to = self.to;
+            document.bound = self.bound;
+            document.rounds = self.rounds;
         }
-        document.to = self.to;
-        document.bound = self.bound;
-        document.rounds = self.rounds;
-        document.counts = counts;
+        document.runs(self.busy).counts = rounds.into_iter().map(run::median).collect();
         Ok(())
     }
 
@@ -172,14 +171,13 @@ impl Mether {
             solved.push(run::median_solved(runs));
         }
         alone.sort_by(f64::total_cmp);
-        let alone = alone.get(alone.len() / 2).copied();
-        if self.busy {
-            (document.busy.solver_alone, document.busy.solver) = (alone, solved);
-            return Ok(());
+        if !self.busy {
+            document.grid = self.grid;
+            document.iterations = self.iterations;
         }
-        document.grid = self.grid;
-        document.iterations = self.iterations;
-        (document.solver_alone, document.solver) = (alone, solved);
+        let runs = document.runs(self.busy);
+        runs.solver_alone = alone.get(alone.len() / 2).copied();
+        runs.solver = solved;
         Ok(())
     }
 }

@@ -14,7 +14,6 @@ mod tables;
 use super::super::boards::Running;
 use super::super::job::Stand;
 use super::super::quota::Quota;
-use super::origin::Origin;
 use super::write;
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
@@ -155,10 +154,7 @@ impl Treadmarks {
         let policies = self.policies(&mut document)?;
         for part in &self.parts {
             match part {
-                Part::Basics => {
-                    let origin = Origin::now();
-                    document.add_basics(basics::measure()?, origin);
-                }
+                Part::Basics => document.measure_basics(basics::measure)?,
                 Part::Programs => self.full_speed(&policies, &mut document)?,
                 Part::Busy => self.beside_companion(&policies, &mut document)?,
                 Part::Divided => self.divided(&policies, &mut document)?,
@@ -180,8 +176,7 @@ impl Treadmarks {
             Some(path) => Document::read(path)?,
             None => Document::new(),
         };
-        let origin = Origin::now();
-        document.add_basics(basics::measure()?, origin);
+        document.measure_basics(basics::measure)?;
         Ok(document)
     }
 

@@ -93,11 +93,9 @@ pub(super) fn mean(times: &[u64], count: usize) -> f64 {
 
 /// Microseconds of the one in the middle.
 pub(super) fn median(times: &[u64]) -> f64 {
-    let mut sorted = times.to_vec();
-    sorted.sort_unstable();
-    sorted
-        .get(sorted.len() / 2)
-        .map_or(0.0, |one| *one as f64 / 1e3)
+    let mut samples = Samples::default();
+    samples.extend(times.to_vec());
+    samples.percentile(50) / 1e3
 }
 
 /// GR1 to GR3: reads of private pages from a donor, from a disk as slow as the paper's, and from the

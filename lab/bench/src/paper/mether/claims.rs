@@ -28,7 +28,7 @@ pub(super) fn all(document: &Document) -> Vec<Claim> {
 
 /// The run of a protocol.
 fn count(document: &Document, place: usize) -> Option<&Count> {
-    document.counts.get(place)
+    document.quiet.counts.get(place)
 }
 
 fn bytes(count: &Count) -> f64 {
@@ -183,6 +183,7 @@ fn data_driven(document: &Document) -> Vec<Claim> {
     });
     let losses = (|| {
         let all: Vec<f64> = document
+            .quiet
             .counts
             .get(FULL..)?
             .iter()
@@ -231,10 +232,12 @@ fn data_driven(document: &Document) -> Vec<Claim> {
 
 fn solver(document: &Document) -> Claim {
     let found = document
+        .quiet
         .solver_alone
-        .filter(|_| !document.solver.is_empty())
+        .filter(|_| !document.quiet.solver.is_empty())
         .map(|alone| {
             let speedups: Vec<_> = document
+                .quiet
                 .solver
                 .iter()
                 .map(|solved| (solved.nodes, alone / solved.seconds))
@@ -330,10 +333,10 @@ const BESTS: [Best; 5] = [
 
 fn best(document: &Document) -> Vec<Claim> {
     let rows = || {
-        let all = PROTOCOLS.iter().zip(&document.counts).skip(FULL);
+        let all = PROTOCOLS.iter().zip(&document.quiet.counts).skip(FULL);
         all.filter(|(_, count)| count.is_whole(document.to))
     };
-    let found = (document.counts.len() == PROTOCOLS.len()).then(|| {
+    let found = (document.quiet.counts.len() == PROTOCOLS.len()).then(|| {
         let bests: Vec<_> = BESTS
             .iter()
             .filter_map(|(what, pick)| {

@@ -2,12 +2,10 @@
 
 use super::super::super::report::Machine;
 use super::super::figures::Measured;
-use super::super::origin::Origin;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::SystemTime;
 
 /// One run of the whole benchmark, or several put together.
 #[derive(Serialize, Deserialize)]
@@ -15,29 +13,28 @@ pub(super) struct Document {
     pub(super) bench: String,
     pub(super) machine: String,
     pub(super) processors: usize,
-    /// When each part was measured, and of which sources.
-    #[serde(default)]
-    pub(super) parts: BTreeMap<String, Measured>,
     pub(super) to: u32,
     pub(super) bound: u32,
     pub(super) rounds: u32,
-    /// In the order of [`PROTOCOLS`](super::protocol::PROTOCOLS).
-    pub(super) counts: Vec<Count>,
     pub(super) grid: u32,
     pub(super) iterations: u32,
-    /// Seconds of the solver as one process without messages.
-    pub(super) solver_alone: Option<f64>,
-    pub(super) solver: Vec<Solved>,
-    /// The same beside a companion that takes a tenth of each processor in bursts.
+    /// The runs on quiet processors.
+    #[serde(flatten)]
+    pub(super) quiet: Runs,
+    /// The runs beside a companion that takes a tenth of each processor in bursts.
     #[serde(default)]
-    pub(super) busy: Beside,
+    pub(super) busy: Runs,
 }
 
-/// What was measured beside a companion.
+/// All runs under the same conditions.
 #[derive(Default, Serialize, Deserialize)]
-pub(super) struct Beside {
+pub(super) struct Runs {
+    /// When each part was measured, and of which sources.
+    #[serde(default)]
     pub(super) parts: BTreeMap<String, Measured>,
+    /// In the order of [`PROTOCOLS`](super::protocol::PROTOCOLS).
     pub(super) counts: Vec<Count>,
+    /// Seconds of the solver as one process without messages.
     pub(super) solver_alone: Option<f64>,
     pub(super) solver: Vec<Solved>,
 }
@@ -81,23 +78,15 @@ impl Document {
         let machine = Machine::this();
         Self {
             bench: "paper mether".to_owned(),
-            machine: format!(
-                "{} ({} processors, Linux {})",
-                machine.processor(),
-                machine.cores(),
-                machine.kernel()
-            ),
+            machine: machine.to_string(),
             processors: machine.cores(),
-            parts: BTreeMap::new(),
             to: 0,
             bound: 0,
             rounds: 0,
-            counts: Vec::new(),
             grid: 0,
             iterations: 0,
-            solver_alone: None,
-            solver: Vec::new(),
-            busy: Beside::default(),
+            quiet: Runs::default(),
+            busy: Runs::default(),
         }
     }
 
@@ -122,16 +111,12 @@ impl Document {
         serde_json::from_str(&text).with_context(|| format!("{name} is no file that --keep wrote"))
     }
 
-    /// A part was measured: notes when, and what else the machine did.
-    pub(super) fn measured_now(&mut self, part: &str, busy: bool, mut origin: Origin) {
-        origin.end();
-        let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-        let parts = if busy {
-            &mut self.busy.parts
-        } else {
-            &mut self.parts
-        };
-        parts.insert(part.to_owned(), Measured { date, origin });
+    /// The runs beside a companion, or those without.
+    pub(super) fn runs(&mut self, busy: bool) -> &mut Runs {
+        match busy {
+            true => &mut self.busy,
+            false => &mut self.quiet,
+        }
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) fn markdown(document: &Document) -> String {
         document.machine, document.rounds
     );
     let beside = (" beside a companion", &document.busy.parts);
-    for (kind, parts) in [("", &document.parts), beside] {
+    for (kind, parts) in [("", &document.quiet.parts), beside] {
         for (part, measured) in parts {
             let origin = measured.origin.words();
             let _ = writeln!(text, "- Part `{part}`{kind}: {}, {origin}.", measured.date);
@@ -49,7 +49,7 @@ pub(super) fn markdown(document: &Document) -> String {
 
 fn tables(document: &Document) -> Vec<(String, Table)> {
     let mut all = Vec::new();
-    if !document.counts.is_empty() {
+    if !document.quiet.counts.is_empty() {
         let title = format!("ER0 to ER5: two processes count to {}", document.to);
         all.push((title, counts(document)));
         let title = "The same, ours to the paper's (ratios), per addition".to_owned();
@@ -57,7 +57,7 @@ fn tables(document: &Document) -> Vec<(String, Table)> {
         let title = "ER7: what each step saves (factor; the paper's in parentheses)".to_owned();
         all.push((title, steps(document)));
     }
-    if !document.solver.is_empty() {
+    if !document.quiet.solver.is_empty() {
         let title = format!(
             "ER6: the sparse solver, {0} x {0} points, {1} steps",
             document.grid, document.iterations
@@ -94,10 +94,10 @@ fn busy(document: &Document) -> Table {
             );
         }
     }
-    if let (Some(quiet), Some(busy)) = (document.solver_alone, document.busy.solver_alone) {
+    if let (Some(quiet), Some(busy)) = (document.quiet.solver_alone, document.busy.solver_alone) {
         row("ER6 alone: seconds".to_owned(), quiet, busy);
     }
-    for quiet in &document.solver {
+    for quiet in &document.quiet.solver {
         let same = |other: &&Solved| other.nodes == quiet.nodes;
         if let Some(busy) = document.busy.solver.iter().find(same) {
             let name = format!("ER6 on {}: seconds", quiet.nodes);
@@ -109,7 +109,7 @@ fn busy(document: &Document) -> Table {
 
 /// The protocols that were measured, each with its run.
 fn measured(document: &Document) -> impl Iterator<Item = (&'static Protocol, &Count)> {
-    PROTOCOLS.iter().zip(&document.counts)
+    PROTOCOLS.iter().zip(&document.quiet.counts)
 }
 
 /// Ours, and the paper's in parentheses.
@@ -221,8 +221,10 @@ fn steps(document: &Document) -> Table {
     let mut table = vec![head.map(str::to_owned).to_vec()];
     let all = [("all steps", FULL, FINAL)];
     for (name, from, to) in STEPS.into_iter().chain(all) {
-        let (Some(before), Some(after)) = (document.counts.get(from), document.counts.get(to))
-        else {
+        let (Some(before), Some(after)) = (
+            document.quiet.counts.get(from),
+            document.quiet.counts.get(to),
+        ) else {
             continue;
         };
         let (old, new) = (&PROTOCOLS[from].paper, &PROTOCOLS[to].paper);
@@ -249,8 +251,9 @@ fn solver(document: &Document) -> Table {
         "NODES", "SECONDS", "SPEEDUP", "MESSAGES", "kB", "PACKETS", "RESIDUAL",
     ];
     let mut table = vec![head.map(str::to_owned).to_vec()];
-    for solved in &document.solver {
+    for solved in &document.quiet.solver {
         let speedup = document
+            .quiet
             .solver_alone
             .map_or(0.0, |alone| alone / solved.seconds);
         table.push(vec![
@@ -291,7 +294,7 @@ mod tests {
         document.to = 1024;
         document.bound = 10;
         for (place, protocol) in PROTOCOLS.iter().enumerate() {
-            document.counts.push(Count {
+            document.quiet.counts.push(Count {
                 name: protocol.name.to_owned(),
                 value: if place == DISJOINT { 37 } else { 1024 },
                 seconds: 1.0,
@@ -332,8 +335,8 @@ mod tests {
             text.contains("fewest packets: 5: two pages, one data-driven"),
             "{text}"
         );
-        document.counts[DISJOINT].value = 1024;
-        document.counts[FULL].bytes = 102_400;
+        document.quiet.counts[DISJOINT].value = 1024;
+        document.quiet.counts[FULL].bytes = 102_400;
         let text = markdown(&document);
         assert!(text.contains("it finishes, in 1.00 s"), "{text}");
         assert!(
@@ -348,7 +351,7 @@ mod tests {
     fn a_quiet_figure_has_its_busy_one_beside_it() {
         let mut document = document();
         assert_eq!(busy(&document).len(), 1);
-        document.busy.counts = document.counts.clone();
+        document.busy.counts = document.quiet.counts.clone();
         document.busy.counts[FINAL].seconds = 1.5;
         let rows = busy(&document);
         let row = [

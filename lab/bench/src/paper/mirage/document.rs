@@ -62,16 +62,10 @@ struct Plot {
 impl Document {
     /// Nothing yet.
     pub(super) fn new() -> Self {
-        let machine = Machine::this();
         let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         Self {
             bench: "paper mirage".to_owned(),
-            machine: format!(
-                "{} ({} processors, Linux {})",
-                machine.processor(),
-                machine.cores(),
-                machine.kernel()
-            ),
+            machine: Machine::this().to_string(),
             sessions: BTreeMap::from([(date.clone(), Origin::now())]),
             date,
             sections: BTreeMap::new(),

@@ -301,15 +301,18 @@ impl Document {
         })
     }
 
-    /// Basic operations were measured, into a file whose other figures may be of another machine.
-    pub(super) fn add_basics(&mut self, basics: Vec<Basic>, mut origin: Origin) {
-        origin.end();
-        let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-        self.basics = basics;
+    /// Measures basic operations, into a file whose other figures may be of another machine.
+    pub(super) fn measure_basics(
+        &mut self,
+        measure: impl FnOnce() -> Result<Vec<Basic>>,
+    ) -> Result<()> {
+        let origin = Origin::now();
+        self.basics = measure()?;
         self.basics_of = Some(Place {
             machine: Machine::this(),
-            measured: Measured { date, origin },
+            measured: Measured::ended(origin),
         });
+        Ok(())
     }
 
     /// The measurements have ended.

@@ -72,12 +72,7 @@ What Keleher, Cox, Dwarkadas and Zwaenepoel measured in 1994 (8 DECstation-5000/
 
 /// Where and when.
 fn measured(document: &Document) -> String {
-    let mut text = format!(
-        "Machine: {} ({} processors, Linux {}).\n\n",
-        document.machine.processor(),
-        document.machine.cores(),
-        document.machine.kernel(),
-    );
+    let mut text = format!("Machine: {}.\n\n", document.machine);
     for (date, origin) in &document.sessions {
         text += &format!("- Measured {date}: {}.\n", origin.words());
     }
@@ -147,15 +142,9 @@ fn basics_of(document: &Document) -> String {
         .basics_of
         .as_ref()
         .map_or_else(String::new, |place| {
+            let (date, origin) = (&place.measured.date, place.measured.origin.words());
             let machine = &place.machine;
-            format!(
-                "\n\nThis table is of {} ({} processors, Linux {}), {}, {}.",
-                machine.processor(),
-                machine.cores(),
-                machine.kernel(),
-                place.measured.date,
-                place.measured.origin.words()
-            )
+            format!("\n\nThis table is of {machine}, {date}, {origin}.")
         })
 }
 
