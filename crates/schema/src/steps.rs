@@ -288,19 +288,8 @@ fn add_replicas_checks_and_progress(node: &mut Value) -> Result<(), String> {
 
 /// Version 9 keeps pages that may be dropped by owner. What else it has is empty if nothing is there.
 fn add_shares(node: &mut Value) -> Result<(), String> {
-    let services = node.as_map_mut_of("services")?;
-    let mut global = services
-        .iter_mut()
-        .find(|(name, _)| name.as_str() == Some("global"));
-    let donor = global
-        .as_mut()
-        .ok_or("the node has no global memory")?
-        .1
-        .as_map_mut_of("donor")?;
-    let droppable = donor
-        .iter_mut()
-        .find(|(name, _)| name.as_str() == Some("droppable"));
-    let (_, droppable) = droppable.ok_or("the node has no pages that may be dropped")?;
+    let donor = node.part_mut("services")?.part_mut("global")?;
+    let droppable = donor.part_mut("donor")?.part_mut("droppable")?;
     let mut owners: Vec<(Value, Value)> = Vec::new();
     for aged in droppable.as_array().cloned().unwrap_or_default() {
         let segment = aged[1][0].as_u64().ok_or("an aged page has no segment")?;
@@ -328,20 +317,28 @@ fn insert(node: &mut Value, part: &str, name: &str, value: Value) -> Result<(), 
 }
 
 trait Part {
+    /// A part of the node, or of a part.
+    fn part_mut(&mut self, part: &str) -> Result<&mut Value, String>;
+
     /// The fields of a part of the node.
     fn as_map_mut_of(&mut self, part: &str) -> Result<&mut Vec<(Value, Value)>, String>;
 }
 
 impl Part for Value {
-    fn as_map_mut_of(&mut self, part: &str) -> Result<&mut Vec<(Value, Value)>, String> {
+    fn part_mut(&mut self, part: &str) -> Result<&mut Value, String> {
         let Self::Map(parts) = self else {
             return Err("the node has no parts".into());
         };
         let found = parts
             .iter_mut()
             .find(|(name, _)| name.as_str() == Some(part));
-        match found {
-            Some((_, Self::Map(fields))) => Ok(fields),
+        let (_, value) = found.ok_or_else(|| format!("the node has no {part}"))?;
+        Ok(value)
+    }
+
+    fn as_map_mut_of(&mut self, part: &str) -> Result<&mut Vec<(Value, Value)>, String> {
+        match self.part_mut(part)? {
+            Self::Map(fields) => Ok(fields),
             _ => Err(format!("the node has no {part}")),
         }
     }
