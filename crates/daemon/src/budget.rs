@@ -201,11 +201,7 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const HOST: Host = Host {
-        total: 8 << 30,
-        available: 5 << 30,
-    };
+    use crate::host::HOST;
 
     #[test]
     fn automatic_amounts_follow_the_host_and_given_ones_do_not() {

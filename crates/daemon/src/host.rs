@@ -26,8 +26,8 @@ impl Host {
         })
     }
 
-    /// What is left of it in a memory control group: a container has no more than that. File pages
-    /// that were not used lately can be taken from it.
+    /// The memory of a host, limited to that of one control group: programs in a container get no more.
+    /// Pages of files that were not used lately count as available.
     fn within(self, group: &Path) -> Self {
         let number = |name: &str| -> Option<u64> {
             let text = std::fs::read_to_string(group.join(name)).ok()?;
@@ -108,14 +108,16 @@ impl Processors {
     }
 }
 
+/// A host for tests.
+#[cfg(test)]
+pub(crate) const HOST: Host = Host {
+    total: 8 << 30,
+    available: 5 << 30,
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const HOST: Host = Host {
-        total: 8 << 30,
-        available: 5 << 30,
-    };
 
     #[test]
     fn the_host_is_read_from_its_kernel() {

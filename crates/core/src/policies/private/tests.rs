@@ -5,8 +5,8 @@ use core::time::Duration;
 use pagemesh_wire::peer::{EpochPlan, Got, LentPage, PageSeal, Put};
 use pagemesh_wire::{PageCount, Version};
 
-const ME: NodeId = NodeId(1);
-const DONOR: NodeId = NodeId(2);
+pub(super) const ME: NodeId = NodeId(1);
+pub(super) const DONOR: NodeId = NodeId(2);
 const OTHER: NodeId = NodeId(3);
 
 /// A private segment of some pages, of which two fit into memory.
@@ -31,24 +31,33 @@ fn lent(page: u32, version: u64) -> LentPage {
     }
 }
 
+/// The first epoch's plan, by which pages of any age go to these donors alike.
+fn plan(donors: &[NodeId]) -> EpochPlan {
+    EpochPlan {
+        epoch: 1,
+        min_age: u32::MAX,
+        weights: donors.iter().map(|node| (*node, 1)).collect(),
+        initiator: DONOR,
+        duration: 5000,
+        replacements: 100,
+    }
+}
+
+/// A node that knows this plan.
+pub(super) fn with_donors(donors: &[NodeId]) -> Shell {
+    let mut shell = Shell::of_four(ME);
+    shell.memory.adopt(&plan(donors), ME, Time(u64::MAX));
+    shell
+}
+
 impl Bench {
     fn new(backing: Backing, donors: &[NodeId]) -> Self {
         let chosen = Policy::Private {
             local: PageCount(2),
             backing,
         };
-        let mut shell = Shell::of_four(ME);
-        let plan = EpochPlan {
-            epoch: 1,
-            min_age: u32::MAX,
-            weights: donors.iter().map(|node| (*node, 1)).collect(),
-            initiator: DONOR,
-            duration: 5000,
-            replacements: 100,
-        };
-        shell.memory.adopt(&plan, ME, Time(u64::MAX));
         Self {
-            shell,
+            shell: with_donors(donors),
             policy: Private::open(segment(), 9, chosen).unwrap().unwrap(),
             now: Time(1_000_000),
             done: Vec::new(),
@@ -61,10 +70,7 @@ impl Bench {
         let plan = EpochPlan {
             epoch: 2,
             min_age: 1 << 20,
-            weights: vec![(DONOR, 1)],
-            initiator: DONOR,
-            duration: 5000,
-            replacements: 100,
+            ..plan(&[DONOR])
         };
         self.shell.memory.adopt(&plan, ME, Time(u64::MAX));
     }

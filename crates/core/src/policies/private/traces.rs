@@ -2,16 +2,14 @@
 //! in the order in which they touch them, given to the policy and to true LRU. `--nocapture` prints
 //! the table.
 
+use super::tests::{DONOR, ME, with_donors};
 use super::*;
 use crate::effect::Effects;
 use crate::shell::Shell;
 use core::time::Duration;
 use pagemesh_wire::PageCount;
-use pagemesh_wire::peer::{EpochPlan, Global, Got, LentPage, PageSeal, Put};
+use pagemesh_wire::peer::{Global, Got, LentPage, PageSeal, Put};
 use std::collections::BTreeSet;
-
-const ME: NodeId = NodeId(1);
-const DONOR: NodeId = NodeId(2);
 
 /// Pages in local memory, and words in a page.
 const LOCAL: u32 = 512;
@@ -54,18 +52,8 @@ impl Host {
             local: PageCount(LOCAL),
             backing: Backing::File,
         };
-        let mut shell = Shell::of_four(ME);
-        let plan = EpochPlan {
-            epoch: 1,
-            min_age: u32::MAX,
-            weights: vec![(DONOR, 1)],
-            initiator: DONOR,
-            duration: 5000,
-            replacements: 100,
-        };
-        shell.memory.adopt(&plan, ME, Time(u64::MAX));
         Self {
-            shell,
+            shell: with_donors(&[DONOR]),
             policy: Private::open(segment, pages, chosen).unwrap().unwrap(),
             now: Time(1_000_000),
             pages,
@@ -327,13 +315,13 @@ fn search(pages: usize) -> Memory {
         let word = draw(&mut state, nodes as u64);
         memory.store(at, word);
     }
-    let mut next = vec![0];
-    while let Some(node) = next.pop() {
+    let mut next = VecDeque::from([0]);
+    while let Some(node) = next.pop_back() {
         for edge in node * DEGREE..(node + 1) * DEGREE {
             let other = memory.load(edge) as usize;
             if memory.load(nodes * DEGREE + other) == 0 {
                 memory.store(nodes * DEGREE + other, 1);
-                next.insert(0, other);
+                next.push_front(other);
             }
             if next.len() > 4_000 {
                 next.truncate(4_000);
