@@ -14,6 +14,7 @@ mod counts;
 mod filesystem;
 mod identity;
 mod open_files;
+mod operations;
 mod reading;
 #[cfg(test)]
 mod tests;

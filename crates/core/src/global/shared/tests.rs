@@ -1,7 +1,9 @@
 use super::*;
-use crate::effect::Effects;
+use crate::effect::{Effects, Reply};
 use crate::shell::Shell;
 use core::time::Duration;
+use pagemesh_wire::Ticket;
+use pagemesh_wire::local::FileFrames;
 use pagemesh_wire::peer::{EpochPlan, FileKey};
 
 const FILE: FileKey = FileKey {

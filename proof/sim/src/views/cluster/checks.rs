@@ -1,0 +1,137 @@
+//! What a run checks: loads that a model allows, what has arrived in the end, and what survives.
+
+use super::{Cluster, GIVES_UP, PAGES, PATIENCE, RUN, Step};
+use crate::plan::Profile;
+use crate::small::Check;
+use pagemesh_core::{Rights, Time};
+use pagemesh_wire::{MappingId, PageIndex};
+
+impl Cluster {
+    /// Threads that wait for a page to pass give up after a while; all others must be served.
+    pub(super) fn look_who_waits(&mut self, now: Time) -> Check {
+        for host in 0..self.hosts.len() {
+            let state = &self.hosts[host];
+            let (false, Some((step, since))) = (state.gone || state.left, state.step) else {
+                continue;
+            };
+            if matches!(step, Step::Access(_, 3, _)) && now.0 > since.0 + GIVES_UP {
+                self.done(host);
+            } else if now.0 > since.0 + PATIENCE {
+                return Err(format!("h{} hangs at {step:?} since {since}", host + 1));
+            }
+        }
+        Ok(())
+    }
+
+    /// Without deaths, every copy that is still mapped is the last that was published.
+    pub(super) fn is_settled(&self) -> Check {
+        self.is_replicated()?;
+        if self.options.profile != Profile::Calm || self.seen.left > 0 {
+            return Ok(());
+        }
+        for (page, published) in &self.published {
+            for (number, host) in self.hosts.iter().enumerate() {
+                let mapped =
+                    (2..=4).any(|id| host.memory.rights(MappingId(id), *page) > Rights::None);
+                let Some(frame) = host.memory.frame(*page).filter(|_| mapped) else {
+                    continue;
+                };
+                if frame[0] < *published {
+                    return Err(format!(
+                        "h{} still has {frame:?} of {page}, {published} was published",
+                        number + 1
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Pages that no second node has, as a host knows.
+    pub(super) fn lacking(&self, host: usize) -> u64 {
+        let host = &self.hosts[host];
+        let segment = host.segment.unwrap_or_default();
+        let found = host.node.inspect(segment, PageIndex(0), 0);
+        found.map_or(0, |found| found.unreplicated)
+    }
+
+    /// When all is quiet, the next death may come.
+    pub(super) fn is_replicated(&self) -> Check {
+        let living = (0..self.hosts.len()).filter(|host| self.lives(*host));
+        let living: Vec<_> = living.collect();
+        let lacks = living.iter().find(|host| self.lacking(**host) > 0);
+        match lacks.filter(|_| living.len() > 1) {
+            None => Ok(()),
+            Some(host) => Err(format!(
+                "h{} still has {} pages that no second node has",
+                host + 1,
+                self.lacking(*host)
+            )),
+        }
+    }
+
+    /// INV-published-survives: the consistent copy has what a publisher was told is kept.
+    pub(super) fn check_survives(&mut self, host: usize, page: PageIndex) -> Check {
+        let kept = self.kept.get(&page).copied().unwrap_or(0);
+        if !self.one_died() || kept == 0 {
+            return Ok(());
+        }
+        let found = self.hosts[host]
+            .memory
+            .frame(page)
+            .map_or(0, |frame| frame[0]);
+        if found < kept {
+            let why = format!("h{} finds {found} of {page}, {kept} was kept", host + 1);
+            return Err(format!("INV-published-survives: {why}"));
+        }
+        self.seen.survived += self.seen.crashed;
+        Ok(())
+    }
+
+    /// The pages of a publication change together, wherever nobody stores to them.
+    pub(super) fn check_runs(&self) -> Check {
+        let moved = self.options.replicas > 0 && self.seen.crashed + self.seen.left > 0;
+        let hosts = self.hosts.iter().enumerate();
+        for (number, host) in hosts.filter(|(number, _)| *number != self.publisher && !moved) {
+            let pages = (RUN.0..PAGES).map(PageIndex);
+            let frames: Vec<_> = pages.filter_map(|page| host.memory.frame(page)).collect();
+            if frames.iter().any(|frame| *frame != frames[0]) {
+                return Err(format!(
+                    "h{} sees parts of a publication: {frames:?}",
+                    number + 1
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_load(&mut self, host: usize, at: (PageIndex, usize), value: u64) -> Check {
+        if value > self.value {
+            return Err(format!("h{} loads {value}, which nobody stored", host + 1));
+        }
+        let seen = self.hosts[host].seen.entry(at).or_default();
+        if value < *seen {
+            let why = format!("h{} sees {} go back from {seen} to {value}", host + 1, at.0);
+            return Err(why);
+        }
+        *seen = value;
+        Ok(())
+    }
+
+    /// The consistent copy has the last store.
+    pub(super) fn check_latest(&mut self, host: usize, page: PageIndex) -> Check {
+        self.check_survives(host, page)?;
+        let frame = self.hosts[host].memory.frame(page);
+        let found = frame.map_or(0, |frame| frame[0]);
+        match self.last.entry(page).or_insert(Some(0)) {
+            Some(last) if *last != found => Err(format!(
+                "h{} has {found} in the consistent copy of {page}, {last} was stored last",
+                host + 1
+            )),
+            last => {
+                *last = Some(found);
+                Ok(())
+            }
+        }
+    }
+}
