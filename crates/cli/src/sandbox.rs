@@ -15,6 +15,7 @@
 
 mod daemon;
 mod network;
+mod patience;
 mod room;
 mod spawner;
 
@@ -25,6 +26,7 @@ use daemon::DaemonProcess;
 use network::Network;
 use pagemesh_os::impair::Impairment;
 use pagemesh_seal::{Ring, Secret, SystemDice};
+use patience::Patience;
 use room::Room;
 use spawner::Spawner;
 use std::ffi::OsStr;
@@ -32,7 +34,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::commands::key;
 use crate::control::Control;
@@ -173,12 +175,12 @@ impl Sandbox {
             let ring = Ring::default().rotated(secret, 0);
             key::write_new(&sandbox.key_file(), &ring)?;
         }
-        let deadline = Instant::now() + PATIENCE + PATIENCE_EACH * plan.nodes as u32;
+        let mut patience = Patience::of(PATIENCE + PATIENCE_EACH * plan.nodes as u32);
         for _ in 0..plan.nodes {
             sandbox.add_node()?;
-            sandbox.wait_for_last(deadline)?;
+            sandbox.wait_for_last(&mut patience)?;
         }
-        sandbox.wait_for_all(deadline)?;
+        sandbox.wait_for_all(&mut patience)?;
         Ok(sandbox)
     }
 
@@ -297,17 +299,19 @@ impl Sandbox {
     pub fn replace(&self, index: usize) -> Result<()> {
         let daemon = self.start_daemon(index, Role::of(index), &["--replace"])?;
         let mut before = std::mem::replace(&mut *self.nodes[index].daemon(), daemon);
-        let deadline = Instant::now() + PATIENCE;
+        let mut patience = Patience::of(PATIENCE);
         while before.ended()?.is_none() {
-            ensure!(Instant::now() < deadline, "the daemon before does not end");
+            let lasts = patience.lasts(self.nodes[index].daemon().pid());
+            ensure!(lasts, "the daemon before does not end{}", patience.remark());
             std::thread::sleep(Duration::from_millis(2));
         }
         self.wait_until_back(index)
     }
 
     fn wait_until_back(&self, index: usize) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        self.nodes[index].wait_until(deadline, "became no member", |alive| alive > 0)
+        self.nodes[index].wait_until(&mut Patience::of(PATIENCE), "became no member", |alive| {
+            alive > 0
+        })
     }
 
     fn add_node(&mut self) -> Result<()> {
@@ -378,16 +382,16 @@ impl Sandbox {
         DaemonProcess::start(&self.spawner, command, index, self.room.log(index))
     }
 
-    fn wait_for_last(&self, deadline: Instant) -> Result<()> {
+    fn wait_for_last(&self, patience: &mut Patience) -> Result<()> {
         let wanted = self.nodes.len();
         let last = self.nodes.last().expect("a node was just added");
-        last.wait_until(deadline, "became no member", |alive| alive >= wanted)
+        last.wait_until(patience, "became no member", |alive| alive >= wanted)
     }
 
-    fn wait_for_all(&self, deadline: Instant) -> Result<()> {
+    fn wait_for_all(&self, patience: &mut Patience) -> Result<()> {
         let wanted = self.nodes.len();
         for node in &self.nodes {
-            node.wait_until(deadline, "does not know all the others", |alive| {
+            node.wait_until(patience, "does not know all the others", |alive| {
                 alive >= wanted
             })?;
         }
@@ -475,7 +479,7 @@ impl Node {
     /// Waits until the daemon answers and sees enough members alive.
     fn wait_until(
         &self,
-        deadline: Instant,
+        patience: &mut Patience,
         failing: &str,
         enough: impl Fn(usize) -> bool,
     ) -> Result<()> {
@@ -494,10 +498,12 @@ impl Node {
                 Ok(alive) => format!("it sees {} members", alive.len()),
                 Err(error) => format!("{error:#}"),
             };
-            if Instant::now() > deadline {
+            let pid = self.daemon().pid();
+            if !patience.lasts(pid) {
                 bail!(
-                    "node {} {failing} in time: {last}{}",
+                    "node {} {failing} in time: {last}{}{}",
                     self.index,
+                    patience.remark(),
                     self.daemon().tail()
                 );
             }
