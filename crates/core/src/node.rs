@@ -137,6 +137,14 @@ impl Node {
         now - self.services.membership.coordinator_heard
     }
 
+    /// On the coordinator: the standby, and the time since it was last heard.
+    #[must_use]
+    pub fn standby_silent(&self, now: Time) -> Option<(NodeId, Duration)> {
+        let standby = self.shell.view.standby;
+        let coordinator = self.services.coordinator.as_ref()?;
+        Some((standby, coordinator.silent(standby, now)?))
+    }
+
     /// Who coordinates, and who could.
     #[must_use]
     pub fn control(&self, now: Time) -> ControlStatus {

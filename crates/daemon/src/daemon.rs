@@ -114,6 +114,7 @@ impl Daemon {
             self.hear_before_due(now)?;
             self.driver.due(now);
             self.driver.look_at_memory(now);
+            self.driver.look_for_troubles(now);
             self.driver.cut_off();
             self.cut_off_revoked();
             self.open_listener(now)?;

@@ -11,6 +11,7 @@ use crate::experiment::Ticks;
 use crate::ledger::Ledger;
 use crate::payload::Payload;
 use crate::receive_batch::{ReceiveBatch, TURN};
+use crate::serve::troubles::{Troubles, WallClock};
 use crate::tickets::{Kind, Pending};
 use crate::token::Token;
 use crate::turn::Payloads;
@@ -36,6 +37,8 @@ pub(crate) struct Driver {
     pub(crate) about: About,
     /// The memory that the host gives.
     pub(crate) budget: Budget,
+    /// What is wrong, and was.
+    pub(crate) troubles: Troubles,
     effects: Effects,
     deadline: Option<Time>,
     /// No deadline fires before this time (monotonic nanoseconds).
@@ -65,6 +68,8 @@ pub(crate) struct About {
     pub(crate) join: Option<SocketAddr>,
     /// Problems of this host, each with its cure.
     pub(crate) problems: Vec<String>,
+    /// The wall clock when this daemon started.
+    pub(crate) wall_clock: WallClock,
 }
 
 /// Nanoseconds of this daemon's absence after which it must not judge the silence of others.
@@ -95,6 +100,7 @@ impl Driver {
             executor,
             about,
             budget: Budget::new(MemoryOptions::default()),
+            troubles: Troubles::default(),
             effects: Effects::default(),
             deadline: None,
             patience: 0,

@@ -7,6 +7,7 @@ mod file;
 use anyhow::{Context as _, Result};
 pub(crate) use file::LedgerFile;
 use pagemesh_core::KeptEntry;
+use pagemesh_wire::local::Trouble;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -171,17 +172,17 @@ impl Writer {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
         );
         if full {
-            return format!(
-                "disk full: what the coordinator decides cannot be written to {path}, so opening, \
+            return Trouble::DiskFull.line(format_args!(
+                "what the coordinator decides cannot be written to {path}, so opening, \
                  closing and removing segments and joining wait; pages, locks and barriers go on: \
                  free some space there, and it goes on by itself"
-            );
+            ));
         }
-        format!(
-            "disk failed: what the coordinator decides cannot be written to {path} ({error}), so \
+        Trouble::DiskFailed.line(format_args!(
+            "what the coordinator decides cannot be written to {path} ({error}), so \
              opening, closing and removing segments and joining wait; pages, locks and barriers go \
              on: mend the disk, or promote the standby"
-        )
+        ))
     }
 }
 
@@ -256,9 +257,9 @@ mod tests {
             }),
         };
         let full = writer.trouble(&io::Error::from_raw_os_error(libc::ENOSPC));
-        assert!(full.starts_with("disk full: ") && full.contains("free some space"));
+        assert!(full.starts_with("disk-full: ") && full.contains("free some space"));
         let broken = writer.trouble(&io::Error::from_raw_os_error(libc::EIO));
-        assert!(broken.starts_with("disk failed: ") && broken.contains("promote"));
+        assert!(broken.starts_with("disk-failed: ") && broken.contains("promote"));
         for problem in [full, broken] {
             assert!(problem.contains(&place.display().to_string()), "{problem}");
         }

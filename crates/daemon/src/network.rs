@@ -7,6 +7,7 @@ use crate::options::Compress;
 use crate::packing::Packing;
 use crate::sealing::Sealing;
 use crate::shared_messages::SharedMessages;
+use pagemesh_core::Time;
 use pagemesh_os::impair::{Impairer, Impairment};
 use pagemesh_os::udp::Udp;
 use pagemesh_seal::{Identity, Refused};
@@ -152,6 +153,12 @@ impl Network {
         if let Some(sealing) = &mut self.sealing {
             sealing.keys_changed();
         }
+    }
+
+    /// What is wrong with keys, here and on hosts that want to join.
+    pub(crate) fn key_problems(&self, now: Time) -> Vec<String> {
+        let sealing = self.sealing.as_ref();
+        sealing.map_or_else(Vec::new, |sealing| sealing.problems(now))
     }
 
     /// Where, and why, this daemon was last refused when it introduced itself.

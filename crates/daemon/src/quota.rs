@@ -4,6 +4,7 @@
 use crate::executor::DaemonExecutor;
 use pagemesh_core::Quotas;
 use pagemesh_wire::ClientId;
+use pagemesh_wire::local::Trouble;
 use pagemesh_wire::peer::Refusal;
 use rustix::process::{Resource, geteuid, getrlimit};
 use std::collections::BTreeMap;
@@ -156,26 +157,26 @@ impl DaemonExecutor {
         let mut near = Vec::new();
         let (limit, used) = (descriptor_limit(), self.descriptors());
         if used >= limit - limit / 5 {
-            near.push(format!(
+            near.push(Trouble::Descriptors.line(format_args!(
                 "the daemon uses {used} of its {limit} file descriptors: end processes, remove \
                  segments, or raise LimitNOFILE= of its unit and replace it"
-            ));
+            )));
         }
         let quota = self.quota.locks;
         for (uid, locks) in self.pages.segments.locks_by_user() {
             if !is_master(uid) && locks >= quota - quota / 10 {
-                near.push(format!(
+                near.push(Trouble::Quota.line(format_args!(
                     "user {uid} has used {locks} locks on this node, and its quota is {quota}: \
                      raise the daemon's --quota if it needs more"
-                ));
+                )));
             }
         }
         let left_out = self.log.left_out;
         if left_out > 0 {
-            near.push(format!(
+            near.push(Trouble::LogQuota.line(format_args!(
                 "{left_out} lines about processes of users beyond their quota were left out of \
                  the log: see there whose processes misbehave"
-            ));
+            )));
         }
         near
     }

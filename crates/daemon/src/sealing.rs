@@ -4,12 +4,15 @@ use crate::counters::{Count, Counters};
 use crate::key_file::{KeyFile, read_token};
 use crate::options::Admission;
 use anyhow::Result;
+use pagemesh_core::Time;
+use pagemesh_os::clock;
 use pagemesh_os::region::{Region, Shape};
 use pagemesh_seal::{Guard, Identity, Now, Opened, Outbox, Pace, Refused, Ring, SystemDice, Whom};
+use pagemesh_wire::local::Trouble;
 use pagemesh_wire::peer::{Health, Member, MemberView};
 use pagemesh_wire::{NodeId, PublicKey};
 use rustix::time::{ClockId, clock_gettime};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -28,6 +31,10 @@ pub(crate) struct Sealing {
     kept: Region,
     /// The reasons logged so far: each is logged once.
     told: HashSet<Refused>,
+    /// When hosts last greeted with a key that is not accepted here.
+    wrong_keys: BTreeMap<SocketAddr, Time>,
+    /// Why the key file cannot be read now.
+    unreadable: Option<String>,
     /// Datagrams of the guard itself.
     pub(crate) outbox: Outbox,
 }
@@ -37,6 +44,12 @@ const PRIVATE: Shape = Shape {
     words: 0,
     bytes: 32,
 };
+
+/// Hosts with other keys that are remembered at most: any host can send greetings.
+const WRONG_KEYS: usize = 64;
+
+/// For so long after its last greeting a host with another key is told of.
+const WRONG_KEY_TOLD: Duration = Duration::from_secs(60);
 
 impl Sealing {
     /// A guard with a new identity, or with that of the daemon before.
@@ -69,6 +82,8 @@ impl Sealing {
             file,
             kept,
             told: HashSet::new(),
+            wrong_keys: BTreeMap::new(),
+            unreadable: None,
             outbox: Outbox::new(),
         })
     }
@@ -141,6 +156,9 @@ impl Sealing {
     /// Counts a datagram that was not let in, and logs the first for each reason.
     pub(crate) fn refuse(&mut self, source: SocketAddr, why: Refused, counters: &mut Counters) {
         counters.add(count(why), 1);
+        if why == Refused::WrongKey {
+            self.note_wrong_key(source);
+        }
         if !self.told.insert(why) {
             return;
         }
@@ -150,6 +168,34 @@ impl Sealing {
         } else {
             tracing::warn!(%source, %why, "{told}");
         }
+    }
+
+    fn note_wrong_key(&mut self, source: SocketAddr) {
+        let now = Time(clock::monotonic());
+        if self.wrong_keys.len() < WRONG_KEYS || self.wrong_keys.contains_key(&source) {
+            self.wrong_keys.insert(source, now);
+        }
+        self.wrong_keys
+            .retain(|_, last| now - *last < WRONG_KEY_TOLD);
+    }
+
+    /// What is wrong with the key file here, or with those of hosts that want to join.
+    pub(crate) fn problems(&self, now: Time) -> Vec<String> {
+        let unreadable = self.unreadable.as_ref().map(|why| {
+            Trouble::KeyUnreadable.line(format_args!(
+                "{why}; until it can be read again, this daemon lets no host in"
+            ))
+        });
+        let greeted = self.wrong_keys.iter();
+        let greeted = greeted.filter(|(_, last)| now - **last < WRONG_KEY_TOLD);
+        let last = greeted.max_by_key(|(_, last)| **last).map(|(address, _)| {
+            Trouble::OtherKey.line(format_args!(
+                "{address} wants to join with a key that is not in the key file here: if it is a \
+                 host of yours, a key was rotated on one of both alone (`pagemesh key rotate`): \
+                 bring the present file to all hosts, or make new tokens"
+            ))
+        });
+        unreadable.into_iter().chain(last).collect()
     }
 
     /// Becomes readable when the key file has changed; none without a key file.
@@ -175,6 +221,7 @@ impl Sealing {
             return;
         };
         let name = file.path().display();
+        self.unreadable = found.as_ref().err().cloned();
         let ring = found.unwrap_or_else(|why| {
             tracing::error!("{why}; until it can be read again, this daemon lets no host in");
             Ring::default()

@@ -19,6 +19,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 mod knowledge;
 mod memory;
 mod pages;
+pub(crate) mod troubles;
 
 /// Requests a process may have open at once.
 const OPEN_REQUESTS: usize = 16_384;

@@ -10,6 +10,7 @@
 
 mod file_frames;
 mod report;
+mod trouble;
 mod view;
 
 use crate::peer::{
@@ -27,6 +28,7 @@ pub use report::{
     ControlStatus, DiskState, Label, NodeStatus, PageLine, PageReport, PageState, PathInfo,
     RaceLine, RaceReport, SharingLine, SharingReport, Stamp, StampKind, WrittenRange,
 };
+pub use trouble::Trouble;
 pub use view::View;
 
 /// Largest packet in either direction.

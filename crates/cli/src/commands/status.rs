@@ -7,10 +7,11 @@ use crate::units::nanos;
 use anyhow::Result;
 use clap::Args;
 use pagemesh_wire::NodeId;
-use pagemesh_wire::local::{DiskState, NodeStatus};
+use pagemesh_wire::local::{DiskState, NodeStatus, Trouble};
 use pagemesh_wire::peer::Health::{Alive, Dead};
 use pagemesh_wire::peer::Member;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Say whether all is well, and what to do if not
@@ -112,18 +113,18 @@ fn problems(status: &NodeStatus, members: &[Member]) -> Vec<String> {
         return problems;
     }
     for member in missing(members) {
-        problems.push(format!(
+        problems.push(Trouble::MemberDead.line(format_args!(
             "{} ({}, {}) is dead, and what only it held is lost: start its daemon again, which \
              joins as a new node, or do without it (`pagemesh members forget {}`)",
             member.id, member.name, member.address, member.id
-        ));
+        )));
     }
     if status.unreplicated > 0 && status.alive == 1 {
         let lacking = status.unreplicated;
-        problems.push(format!(
+        problems.push(Trouble::NoSecondNode.line(format_args!(
             "{lacking} pages have no replica, since this is the only node: start a second one, \
              which gets them by itself"
-        ));
+        )));
     }
     problems
 }
@@ -220,6 +221,12 @@ fn control_document(status: &NodeStatus) -> serde_json::Value {
     })
 }
 
+/// The names of the states that the problems are of, each once.
+fn states(problems: &[String]) -> BTreeSet<&'static str> {
+    let troubles = problems.iter().filter_map(|line| Trouble::of_line(line));
+    troubles.map(Trouble::name).collect()
+}
+
 fn document(
     status: &NodeStatus,
     members: &[Member],
@@ -243,6 +250,7 @@ fn document(
         "fault_p50_ns": status.fault_p50,
         "fault_p99_ns": status.fault_p99,
         "problems": problems,
+        "states": states(problems),
         "keeper": status.keeper,
         "takeovers": status.takeovers,
         "unreplicated": status.unreplicated,

@@ -213,7 +213,7 @@ fn status_tells_what_is_wrong() {
     });
     let (out, _) = ends(&mut at(&socket, &["status"]), 4);
     assert!(
-        out.starts_with("degraded") && out.contains("problem: n2"),
+        out.starts_with("degraded") && out.contains("problem: member-dead: n2"),
         "{out}"
     );
     let (out, _) = ends(&mut at(&socket, &["members"]), 0);

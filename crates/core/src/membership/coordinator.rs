@@ -10,6 +10,7 @@ use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
 use core::net::SocketAddr;
+use core::time::Duration;
 use pagemesh_wire::peer::{Decision, Health, Join, Member, MemberView, Message, Refusal, Welcome};
 use pagemesh_wire::{Incarnation, NodeId, NodeSet, PAGE_SIZE, PublicKey};
 use serde::{Deserialize, Serialize};
@@ -192,6 +193,11 @@ impl Coordinator {
         if let Some(heard) = self.heard.get_mut(&node) {
             *heard = now;
         }
+    }
+
+    /// Time since a member was last heard.
+    pub(crate) fn silent(&self, node: NodeId, now: Time) -> Option<Duration> {
+        self.heard.get(&node).map(|heard| now - *heard)
     }
 
     /// Whether the member must be declared dead. If not, arms the timer for the next check.

@@ -22,6 +22,7 @@ use crate::process::raise_limits;
 use crate::receive_batch::ReceiveBatch;
 use crate::recorder::Recorder;
 use crate::sealing::Sealing;
+use crate::serve::troubles::WallClock;
 use crate::stash::Stash;
 use crate::takeover::{self, Ground, TakeoverState};
 use crate::token::Token;
@@ -35,7 +36,7 @@ use pagemesh_os::signals::{self, Signals};
 use pagemesh_os::udp::{Group, Udp};
 use pagemesh_os::{clock, cpu, uffd};
 use pagemesh_recorder::Recovered;
-use pagemesh_wire::local::MAX_PACKET;
+use pagemesh_wire::local::{MAX_PACKET, Trouble};
 use pagemesh_wire::{ClusterId, Incarnation, PAGE_SIZE, PublicKey};
 use rand::TryRng as _;
 use std::io;
@@ -334,24 +335,28 @@ fn about(options: &Options, udp: &Udp) -> About {
     let mut problems = Vec::new();
     let device = uffd::open_device();
     if let Err(error) = &device {
-        problems.push(format!(
+        problems.push(Trouble::Userfaultfd.line(format_args!(
             "cannot open {} ({error}), so programs of other users cannot map segments unless \
              vm.unprivileged_userfaultfd is 1; run the daemon as root",
             uffd::DEVICE
-        ));
+        )));
     }
     match uffd::Features::offered() {
         Ok(features) if features.sufficient() => {}
-        Ok(_) => problems.push("this kernel is too old: Linux 6.4 or later is needed".into()),
-        Err(error) => problems.push(format!("userfaultfd is not available ({error})")),
+        Ok(_) => problems.push(
+            Trouble::Userfaultfd.line("this kernel is too old: Linux 6.4 or later is needed"),
+        ),
+        Err(error) => problems.push(Trouble::Userfaultfd.line(format_args!(
+            "userfaultfd is not available ({error}): `pagemesh doctor` says more"
+        ))),
     }
     let buffers = udp.buffers();
     if buffers.receive < WANTED_BUFFER {
-        problems.push(format!(
+        problems.push(Trouble::SocketBuffer.line(format_args!(
             "the socket buffer has {} bytes, which may lose datagrams; \
              `sysctl net.core.rmem_max=16777216` helps",
             buffers.receive
-        ));
+        )));
     }
     About {
         name: options.name.clone(),
@@ -360,6 +365,7 @@ fn about(options: &Options, udp: &Udp) -> About {
         join: options.join,
         device: device.ok(),
         problems,
+        wall_clock: WallClock::new(),
     }
 }
 
@@ -498,10 +504,10 @@ fn recorder(options: &Options, node: &Node, problems: &mut Vec<String>) -> Recor
         return Recorder::off();
     }
     Recorder::begin(node).unwrap_or_else(|error| {
-        problems.push(format!(
+        problems.push(Trouble::RecorderOff.line(format_args!(
             "the flight recorder is off ({error}); lift the limit on address space (ulimit -v), \
              or turn it off by --recorder off"
-        ));
+        )));
         Recorder::off()
     })
 }

@@ -2,22 +2,16 @@
 
 use super::Answer;
 use crate::driver::Driver;
-use crate::ledger::Ledger;
-use pagemesh_core::{MemoryReport, Quotas, Time};
+use pagemesh_core::{MemoryReport, Time};
 use pagemesh_os::clock;
 use pagemesh_os::memfd;
 use pagemesh_os::udp::headers;
-use pagemesh_wire::header::PROTOCOL_VERSION;
 use pagemesh_wire::local::{ControlStatus, DiskState, NodeStatus, PageReport, PathInfo, Reply};
 use pagemesh_wire::peer::{Health, Refusal};
 use pagemesh_wire::{ByteLen, ClientId, NodeId, PageIndex, SegmentId};
-use std::time::Duration;
 
 /// Pages in one report: as many as surely fit in a packet.
 const REPORTED: usize = 1000;
-
-/// Silence of the coordinator worth telling.
-const SILENCE: Duration = Duration::from_secs(3);
 
 impl Driver {
     /// Hands out the flight recorder, which shows the actions of all users.
@@ -125,84 +119,8 @@ impl Driver {
         counters.push(("diffs".into(), diffs as u64));
         counters.push(("diff_bytes_held".into(), pages.changes.bytes()));
         counters.extend(memory(&self.node.memory()));
+        counters.extend(self.troubles.counters());
         counters
-    }
-
-    /// Why this node is no member.
-    fn out(&self) -> Option<String> {
-        match self.node.out() {
-            Some(Refusal::NotMember) => Some(
-                "this node is not a member of the cluster any more, and every call of its \
-                 programs fails: end them, and restart its daemon; it joins as a new node"
-                    .into(),
-            ),
-            Some(why) => Some(why.to_string()),
-            None if self.node.rejoin().under_way => Some(self.not_admitted_again()),
-            None if self.node.id().is_none() => Some(self.not_admitted()),
-            None => None,
-        }
-    }
-
-    /// The coordinator has been silent for so long: who can replace it, and how.
-    fn coordinator_is_silent(&self, silent: Duration) -> String {
-        let view = self.node.view();
-        let named = |node: NodeId| {
-            let member = view.member(node);
-            member.map_or_else(
-                || node.to_string(),
-                |member| format!("{node} ({}, {})", member.name, member.address),
-            )
-        };
-        let cure = if view.standby == NodeId::NONE {
-            "there is no standby: let its daemon go on, or end all daemons and start anew"
-                .to_owned()
-        } else if self.node.id() == Some(view.standby) {
-            "if its host is dead, run `pagemesh promote` here: this node is the standby".to_owned()
-        } else {
-            let standby = named(view.standby);
-            format!(
-                "if its host is dead, run `pagemesh promote` on the host of the standby, {standby}"
-            )
-        };
-        let coordinator = named(view.term.coordinator());
-        let seconds = silent.as_secs();
-        format!("{coordinator}, the coordinator, has been silent for {seconds} s; {cure}")
-    }
-
-    /// Users whose segments are about to be refused; the coordinator knows.
-    fn near_quotas(&self) -> impl Iterator<Item = String> {
-        let Quotas { segments, bytes } = self.executor.quota.cluster;
-        self.node.near_quota().into_iter().map(move |(uid, usage)| {
-            format!(
-                "user {uid} has {} segments of {} bytes, and its quota is {segments} of {}: \
-                 remove some, or raise the coordinator's --quota",
-                usage.segments, usage.bytes, bytes.0
-            )
-        })
-    }
-
-    fn problems(&self, now: Time) -> Vec<String> {
-        let out = self.out();
-        let is_out = out.is_some();
-        let mut problems: Vec<String> = out.into_iter().collect();
-        let lost = self.node.rejoin().lost.into_iter();
-        problems.extend(lost.map(|(name, why)| format!("segment {name}: {why}")));
-        problems.extend(self.about.problems.iter().cloned());
-        let ledger = self.executor.ledger.as_ref();
-        problems.extend(ledger.and_then(Ledger::problem));
-        problems.extend(self.executor.near_limits());
-        problems.extend(self.near_quotas());
-        let silent = self.node.coordinator_silent(now);
-        if !is_out && silent > SILENCE {
-            problems.push(self.coordinator_is_silent(silent));
-        }
-        for host in self.executor.events.foreigners() {
-            problems.push(format!(
-                "a daemon on {host} speaks another version of the protocol (this one speaks \
-                 {PROTOCOL_VERSION}) and cannot take part: install the same release on all nodes"
-            ));
-        }
-        problems
     }
 }
 

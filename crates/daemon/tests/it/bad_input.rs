@@ -118,7 +118,10 @@ fn a_host_of_another_version_is_told_and_shown() {
     assert_eq!(Notice::decode(&peer.receive()), Some(expected));
     assert_eq!(client.counter("foreign_version"), 1);
     let problems = client.status().problems.join("\n");
-    assert!(problems.contains("another version"), "{problems}");
+    assert!(
+        problems.starts_with("other-version: ") && problems.contains("another version"),
+        "{problems}"
+    );
     drop(client);
     daemon.end().unwrap();
 }
@@ -197,7 +200,8 @@ fn a_daemon_that_waits_for_admission_says_for_whom() {
     let mut client = Client::hello(Socket::connect(&path).unwrap());
     let problems = client.status().problems.join("\n");
     assert!(
-        problems.contains(&format!("{address} does not answer")),
+        problems.starts_with("joining: ")
+            && problems.contains(&format!("{address} does not answer")),
         "{problems}"
     );
     let list = Request::List {

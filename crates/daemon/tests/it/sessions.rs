@@ -276,7 +276,7 @@ fn a_user_has_its_quotas_of_segments_and_locks_and_hears_which_it_has_used_up() 
     assert!(
         problems
             .iter()
-            .any(|line| line.contains("user 4242 has 3 segments")),
+            .any(|line| line.starts_with("quota: user 4242 has 3 segments")),
         "{problems:?}"
     );
     let remove = Request::Remove { name: "a".into() };

@@ -230,6 +230,7 @@ fn an_old_coordinator_is_put_out(sealed: bool) {
         (&document["health"], &document["member"]),
         (&"out".into(), &false.into())
     );
+    assert_eq!(document["states"], serde_json::json!(["not-member"]));
     let log = cluster.node(0).log();
     let told = "another node coordinates the cluster, and this node, which did, is no member";
     assert!(log.contains(told), "{log}");

@@ -71,6 +71,7 @@ mod sysv_postgres;
 mod sysv_programs;
 mod tampering;
 mod tmk;
+mod troubles;
 mod views;
 mod views_litmus;
 mod watching;

@@ -136,6 +136,13 @@ fn a_program_whose_host_was_cut_off_goes_on() {
     quiet();
     assert!(set_link(&cluster, &interface, "down"));
     eventually("the third node is declared dead", || dead(&cluster) == 1);
+    // Each half knows what it may do.
+    let (code, said) = status(&cluster, 2);
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.contains("problem: coordinator-silent: n1"), "{said}");
+    let (code, said) = status(&cluster, 0);
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.contains("problem: member-dead: n3"), "{said}");
     store(&mapping, READ, 7);
     // It still reads what was true when it was cut off; what it lacks it waits for.
     assert_eq!(reader.ask(&format!("load {READ}")), "1");
@@ -160,7 +167,9 @@ fn what_only_the_dead_node_had_is_named_and_other_programs_go_on() {
     shares(&mapping, &mut kept, 3);
     let (_, said) = status(&cluster, 2);
     assert!(
-        said.contains("segment lost") && said.contains("page 1,") && said.contains("n3"),
+        said.contains("segment-lost: segment lost")
+            && said.contains("page 1,")
+            && said.contains("n3"),
         "{said}"
     );
     let answer = loser.ask("lock 1");

@@ -1,5 +1,6 @@
 //! Segments of policy `views` with a replica: what was published outlives the node that has it.
 
+use crate::coordinators::say;
 use crate::support::views::{CONSISTENT, options};
 use crate::support::{Cluster, eventually, load, store};
 use pagemesh::{Access, Board, BoardOptions, Error, Options, PAGE_SIZE, Policy, Refusal};
@@ -174,4 +175,7 @@ fn other_policies_and_more_replicas_are_refused() {
     store(&memory, 0, 1);
     made.purge(CONSISTENT, 0..8).unwrap();
     assert_eq!(mesh.status().unwrap().unreplicated, 3);
+    let (code, said) = say(&cluster, 0, "status");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("problem: no-second-node: 3 pages"), "{said}");
 }

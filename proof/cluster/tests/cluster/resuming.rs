@@ -273,7 +273,7 @@ fn a_full_disk_delays_names_and_stops_no_memory() {
             });
             eventually("status says that the disk is full", || {
                 let (code, said) = say(&cluster, 0, "status");
-                code == Some(4) && said.contains("problem: disk full: ")
+                code == Some(4) && said.contains("problem: disk-full: ")
             });
             assert_eq!(control(&cluster, 0)["disk"], "failing");
             assert!(!made.is_finished(), "it was told before it was safe");
