@@ -73,15 +73,22 @@ fn speedup(document: &Document, program: &'static Program) -> Vec<Claim> {
     };
     [false, true]
         .map(|large| {
-            let slow = eight_slow(document, program.name, large);
-            let slow = slow.and_then(|one| Some((document.slow_speedup(one)?, one.ceiling)));
+            let slow = |policy| eight_slow(document, program.name, large, policy);
+            let others = ["eager", "sequential"].map(|policy| {
+                let speedup = slow(policy).and_then(|one| document.slow_speedup(one));
+                speedup.map_or_else(String::new, |it| format!(", under `{policy}` {it:.1}"))
+            });
+            let slow =
+                slow("release").and_then(|one| Some((document.slow_speedup(one)?, one.ceiling)));
             let forecast = document
                 .forecast(program.name, large, 8)
                 .and_then(super::document::Forecast::speedup);
             let ours = slow.map(|(speedup, ceiling)| {
                 let also = forecast.map_or_else(String::new, |it| format!(", forecast {it:.1}"));
-                let words =
-                    format!("{speedup:.1} on slow nodes, where {ceiling:.1} is the most{also}");
+                let words = format!(
+                    "{speedup:.1} on slow nodes, where {ceiling:.1} is the most{also}{}",
+                    others.concat()
+                );
                 (
                     words,
                     speedup / ceiling * 8.0 >= atm && forecast.is_none_or(|it| it >= atm),
