@@ -7,12 +7,20 @@ use super::super::literature::{
 use super::super::program::label;
 use super::{Sheet, hundredths, thousandths};
 
+/// Runs on several nodes: those on a quiet host, and those beside a companion.
+fn on_several(document: &Document) -> impl Iterator<Item = (&'static str, &Run)> {
+    let quiet = document.runs.iter().map(|run| ("quiet", run));
+    let busy = document.busy.iter().map(|one| ("busy", &one.run));
+    quiet.chain(busy).filter(|(_, run)| run.nodes > 1)
+}
+
 pub(super) fn statistics(document: &Document) -> Sheet {
-    let row = |run: &Run| {
+    let row = |(host, run): (&str, &Run)| {
         let rate = |count: u64| format!("{:.0}", count as f64 / run.whole_seconds);
         vec![
             label(&run.program, run.large),
             run.policy.clone(),
+            host.to_owned(),
             format!("{:.3}", run.whole_seconds),
             run.barriers.to_string(),
             run.locks.to_string(),
@@ -27,14 +35,14 @@ pub(super) fn statistics(document: &Document) -> Sheet {
             (run.bytes / run.messages.max(1)).to_string(),
         ]
     };
-    let several = document.runs.iter().filter(|run| run.nodes > 1);
-    let mut rows: Vec<_> = several.map(row).collect();
+    let mut rows: Vec<_> = on_several(document).map(row).collect();
     if !rows.is_empty() {
         let (locks, messages, kilobytes) = WATER_RATES;
         let unknown = || "-".to_owned();
         let mut paper = vec![
             "water-locks".to_owned(),
             "paper, 8 nodes".to_owned(),
+            "-".to_owned(),
             "15.0".to_owned(),
         ];
         paper.extend((0..7).map(|_| unknown()));
@@ -46,6 +54,7 @@ pub(super) fn statistics(document: &Document) -> Sheet {
         header: vec![
             "PROGRAM",
             "POLICY",
+            "HOST",
             "SECONDS",
             "BARRIERS",
             "LOCKS",
@@ -60,7 +69,7 @@ pub(super) fn statistics(document: &Document) -> Sheet {
             "BYTES A MESSAGE",
         ],
         rows,
-        note: "The paper's table is lost but for Water's rates and the mean size of its messages; its program is `water-locks`."
+        note: "Busy: beside a companion that takes a tenth of each processor in bursts. The paper's table is lost but for Water's rates and the mean size of its messages; its program is `water-locks`."
             .to_owned(),
     }
 }
@@ -129,7 +138,7 @@ pub(super) fn policies(document: &Document) -> Sheet {
 }
 
 pub(super) fn breakdown(document: &Document) -> Sheet {
-    let row = |run: &Run| {
+    let row = |(host, run): (&str, &Run)| {
         let percent = |part: f64| format!("{:.1}", 100.0 * part);
         let shares = run.shares;
         let parts = [
@@ -141,16 +150,16 @@ pub(super) fn breakdown(document: &Document) -> Sheet {
         let mut row = vec![
             label(&run.program, run.large),
             run.policy.clone(),
+            host.to_owned(),
             run.nodes.to_string(),
         ];
         row.extend(parts.map(percent));
         row
     };
-    let several = document.runs.iter().filter(|run| run.nodes > 1);
-    let mut rows: Vec<_> = several.map(row).collect();
+    let mut rows: Vec<_> = on_several(document).map(row).collect();
     if !rows.is_empty() {
         let dash = || "-".to_owned();
-        let paper = ["water-locks", "paper", "8"].map(str::to_owned);
+        let paper = ["water-locks", "paper", "-", "8"].map(str::to_owned);
         let most = format!("{MOST_TREADMARKS:.1}");
         rows.push(
             paper
@@ -164,6 +173,7 @@ pub(super) fn breakdown(document: &Document) -> Sheet {
         header: vec![
             "PROGRAM",
             "POLICY",
+            "HOST",
             "NODES",
             "COMPUTATION",
             "KERNEL",
@@ -171,7 +181,7 @@ pub(super) fn breakdown(document: &Document) -> Sheet {
             "IDLE",
         ],
         rows,
-        note: "Processor time is counted in hundredths of a second: shares of programs that take some hundredths mean little."
+        note: "Busy: beside a companion that takes a tenth of each processor in bursts. Processor time is counted in hundredths of a second: shares of programs that take some hundredths mean little."
             .to_owned(),
     }
 }
