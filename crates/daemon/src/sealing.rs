@@ -33,7 +33,7 @@ pub(crate) struct Sealing {
     told: HashSet<Refused>,
     /// When hosts last greeted with a key that is not accepted here.
     wrong_keys: BTreeMap<SocketAddr, Time>,
-    /// Why the key file cannot be read now.
+    /// That the key file cannot be read now, and why.
     unreadable: Option<String>,
     /// Datagrams of the guard itself.
     pub(crate) outbox: Outbox,
@@ -181,21 +181,16 @@ impl Sealing {
 
     /// What is wrong with the key file here, or with those of hosts that want to join.
     pub(crate) fn problems(&self, now: Time) -> Vec<String> {
-        let unreadable = self.unreadable.as_ref().map(|why| {
-            Trouble::KeyUnreadable.line(format_args!(
-                "{why}; until it can be read again, this daemon lets no host in"
-            ))
-        });
         let greeted = self.wrong_keys.iter();
         let greeted = greeted.filter(|(_, last)| now - **last < WRONG_KEY_TOLD);
         let last = greeted.max_by_key(|(_, last)| **last).map(|(address, _)| {
             Trouble::OtherKey.line(format_args!(
-                "{address} wants to join with a key that is not in the key file here: if it is a \
-                 host of yours, a key was rotated on one of both alone (`pagemesh key rotate`): \
+                "{address} greets with a key that is not in the key file here: if it is a host of \
+                 yours, a key was rotated on one of both alone (`pagemesh key rotate`): \
                  bring the present file to all hosts, or make new tokens"
             ))
         });
-        unreadable.into_iter().chain(last).collect()
+        self.unreadable.iter().cloned().chain(last).collect()
     }
 
     /// Becomes readable when the key file has changed; none without a key file.
@@ -221,11 +216,15 @@ impl Sealing {
             return;
         };
         let name = file.path().display();
-        self.unreadable = found.as_ref().err().cloned();
-        let ring = found.unwrap_or_else(|why| {
-            tracing::error!("{why}; until it can be read again, this daemon lets no host in");
-            Ring::default()
+        self.unreadable = found.as_ref().err().map(|why| {
+            Trouble::KeyUnreadable.line(format_args!(
+                "{why}; until it can be read again, this daemon lets no host in"
+            ))
         });
+        if let Some(problem) = &self.unreadable {
+            tracing::error!("{problem}");
+        }
+        let ring = found.unwrap_or_default();
         let accepted: Vec<_> = ring.iter().map(|key| key.id().to_string()).collect();
         tracing::info!(file = %name, ?accepted, "the cluster's keys were read again");
         self.guard.set_ring(ring);

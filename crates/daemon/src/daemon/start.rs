@@ -212,9 +212,6 @@ impl Daemon {
         }
         poll.add(&listener, Token::Listener.encode())?;
         poll.add(&signals, Token::Signals.encode())?;
-        for problem in &driver.about.problems {
-            tracing::warn!("{problem}");
-        }
         tracing::info!(
             name = %options.name, address = %driver.about.address,
             socket = %options.socket.display(), "listening",

@@ -40,7 +40,9 @@ impl Troubles {
         for (trouble, (_, lasts)) in &mut self.seen {
             if *lasts && !now.contains_key(trouble) {
                 *lasts = false;
-                tracing::info!(state = trouble.name(), "is over");
+                if !is_logged_elsewhere(*trouble) {
+                    tracing::info!("{}: it is over", trouble.name());
+                }
             }
         }
         let mut begun = Vec::new();
@@ -48,7 +50,9 @@ impl Troubles {
             let (times, lasts) = self.seen.entry(trouble).or_default();
             if !*lasts {
                 (*times, *lasts) = (*times + 1, true);
-                begun.push(line);
+                if !is_logged_elsewhere(trouble) {
+                    begun.push(line);
+                }
             }
         }
         begun
@@ -64,6 +68,15 @@ impl Troubles {
             )
         })
     }
+}
+
+/// Every daemon begins with joining, and one that takes long says so; what cannot be read or written
+/// is logged in that moment.
+const fn is_logged_elsewhere(trouble: Trouble) -> bool {
+    matches!(
+        trouble,
+        Trouble::Joining | Trouble::DiskFull | Trouble::DiskFailed | Trouble::KeyUnreadable
+    )
 }
 
 impl Driver {

@@ -252,6 +252,46 @@ fn make(name: &str) -> Request {
 const STRANGER: u32 = 4242;
 
 #[test]
+fn a_daemon_of_an_ordinary_user_says_what_programs_lack() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    let opens = |path: &str| std::fs::File::open(path).is_ok();
+    if as_user(STRANGER, || opens("/dev/userfaultfd")) {
+        eprintln!("skipped: every user may open /dev/userfaultfd here");
+        return;
+    }
+    let daemon = as_user(STRANGER, || Daemon::start(|_| {}));
+    let problems = daemon.client().status().problems;
+    let told = |line: &String| line.starts_with("userfaultfd: cannot open /dev/userfaultfd");
+    assert!(problems.iter().any(told), "{problems:?}");
+}
+
+#[test]
+fn a_user_whose_processes_fill_the_log_is_told_of() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    let daemon = Daemon::start(|options| {
+        options.quota = "log=1".parse().unwrap();
+    });
+    for _ in 0..3 {
+        let garbage = as_user(STRANGER, || Socket::connect(&daemon.socket).unwrap());
+        garbage.send(&[0xff; 100], &[]).unwrap();
+        assert!(is_cut_off(&garbage));
+    }
+    let mut root = daemon.client();
+    until("lines are left out", || {
+        let problems = root.status().problems;
+        problems
+            .iter()
+            .any(|line| line.starts_with("log-quota: 2 lines"))
+    });
+}
+
+#[test]
 fn a_user_has_its_quotas_of_segments_and_locks_and_hears_which_it_has_used_up() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can become another user");

@@ -8,7 +8,7 @@ use crate::tmk::HERE;
 use pagemesh::Options;
 use pagemesh_cli::sandbox::{Netns, Plan};
 use pagemesh_wire::local::Trouble;
-use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -92,9 +92,31 @@ fn a_key_that_was_rotated_on_one_host_only_is_named() {
     was_told(&cluster, 0, Trouble::OtherKey);
     let (code, said) = say(&cluster, 0, "status");
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("wants to join"), "{said}");
+    assert!(said.contains("greets with a key"), "{said}");
     eventually("and is told, too", || {
-        joiner.says("joining: ") && joiner.says("does not accept the key")
+        joiner.says("does not accept the key")
+    });
+}
+
+/// A host stands still until it is declared dead, and meanwhile the key is changed.
+#[test]
+fn a_host_that_cannot_join_again_says_why() {
+    let Some(cluster) = sealed(1) else { return };
+    let own = cluster.directory().join("own.key");
+    fs::copy(cluster.key_file(), &own).unwrap();
+    let joiner = Joiner::through(&cluster, 0, "paused", &["--key", own.to_str().unwrap()]);
+    eventually("it is a member", || joiner.is_member());
+    let process = Pid::from_child(&joiner.child);
+    kill_process(process, Signal::STOP).unwrap();
+    eventually("it is dead", || is_in(&cluster, 0, Trouble::MemberDead));
+    let file = cluster.key_file();
+    key(&cluster, &["rotate", file.to_str().unwrap(), "--keep", "0"]);
+    eventually("the file is read again", || {
+        cluster.node(0).log().contains("keys were read again")
+    });
+    kill_process(process, Signal::CONT).unwrap();
+    eventually("it says why", || {
+        joiner.says("joining-again: ") && joiner.says("other-key: ")
     });
 }
 
