@@ -3,8 +3,8 @@
 
 use crate::caller::Caller;
 use crate::on_reply::OnReply;
-use pagemesh_wire::peer::{PolicyMessage, Reply};
-use pagemesh_wire::{NodeId, SegmentId, SyncKey};
+use pagemesh_wire::peer::{Call, PolicyMessage, Reply};
+use pagemesh_wire::{ClientId, NodeId, SegmentId, SyncKey, Ticket};
 use serde::{Deserialize, Serialize};
 
 /// Work that a policy allows to go on. It is put into `Shell::ready` and done before the present
@@ -18,6 +18,15 @@ pub(crate) enum Continuation {
         caller: Caller,
         key: SyncKey,
         parties: u32,
+    },
+    /// Grant a token that is here to the next node.
+    Grant(SyncKey),
+    /// Send the arrival of a process at a barrier.
+    SendArrival {
+        ticket: Ticket,
+        client: ClientId,
+        to: Option<NodeId>,
+        call: Call,
     },
     /// Depart from a barrier.
     Depart(OnReply),

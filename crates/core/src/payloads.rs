@@ -4,7 +4,7 @@
 use crate::caller::Caller;
 use crate::continuation::Continuation;
 use crate::on_reply::OnReply;
-use crate::policies::SyncHooks;
+use crate::policies::{Outgoing, SyncHooks};
 use crate::services::Services;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Call, Payload, PolicyMessage, Refusal, Reply};
@@ -33,6 +33,23 @@ impl Services {
     /// The hooks of a segment's policy for locks and barriers, if it has any.
     pub(crate) fn sync_of(&mut self, segment: SegmentId) -> Option<&mut dyn SyncHooks> {
         self.segments.get_mut(&segment)?.policy.sync()
+    }
+
+    /// Whether a process may arrive at a barrier now, as far as the segment's policy is concerned;
+    /// else `then` is made ready when it may.
+    pub(crate) fn may_arrive(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segment: SegmentId,
+        then: &Continuation,
+    ) -> bool {
+        let untouched = match &self.untouched {
+            Some((of, pages)) if *of == segment => pages.as_slice(),
+            _ => &[],
+        };
+        let known = self.segments.get_mut(&segment);
+        let sync = known.and_then(|known| known.policy.sync());
+        sync.is_none_or(|sync| sync.prepare(cx, Outgoing::Arrival(untouched), then))
     }
 
     /// Adds to a barrier call what the policy has to tell the barrier's home (T14).
@@ -162,6 +179,13 @@ impl Services {
                         self.arrived(cx, caller, key, parties);
                     }
                 }
+                Continuation::Grant(key) => self.locks.prepared(cx, &mut self.segments, key),
+                Continuation::SendArrival {
+                    ticket,
+                    client,
+                    to,
+                    call,
+                } => self.send_arrival(cx, (ticket, client), to, call),
                 Continuation::Depart(then) => {
                     let home = cx.me();
                     self.carry_on(cx, home, then, Reply::Done);

@@ -15,6 +15,7 @@ pub(super) const STEPS: &[Step] = &[
     add_disk,
     add_replicas_checks_and_progress,
     add_shares,
+    add_backups,
 ];
 
 /// Version 2 has global memory: no pages are lent, no epoch has begun, no budget is known.
@@ -301,6 +302,17 @@ fn add_shares(node: &mut Value) -> Result<(), String> {
         }
     }
     *droppable = Value::Map(owners);
+    Ok(())
+}
+
+/// Version 10 keeps intervals of policy `release` on a backup: no token waits for that. What else it has
+/// is empty if nothing is there.
+fn add_backups(node: &mut Value) -> Result<(), String> {
+    insert_wherever(
+        node,
+        &["own", "lent", "reclaiming"],
+        &[("preparing", false.into())],
+    );
     Ok(())
 }
 

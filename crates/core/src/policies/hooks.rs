@@ -133,7 +133,7 @@ pub(crate) trait Hooks {
     /// # Errors
     /// If the policy does not do that.
     fn keep_replicas(&mut self, _: u8) -> Result<(), Refusal> {
-        let why = "only segments of policy views have replicas yet: leave out the replicas, or choose policy views";
+        let why = "only segments of policies views and release have replicas yet: leave out the replicas, or choose one of these policies";
         Err(Refusal::Invalid(why.into()))
     }
 
@@ -270,6 +270,15 @@ pub(crate) trait Hooks {
     fn forgotten(&mut self, _: &mut Cx<'_>) {}
 }
 
+/// What makes changes of this node visible to others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Outgoing<'a> {
+    /// The token of a lock goes to another node, whose request had this payload.
+    Token(NodeId, &'a Payload),
+    /// A process arrives at a barrier. These pages have not changed.
+    Arrival(&'a [PageIndex]),
+}
+
 /// The calls into a policy whose changes become visible by synchronization.
 ///
 /// An acquire is complete when the policy knows all that the releaser knew. Until then the token is
@@ -278,6 +287,13 @@ pub(crate) trait SyncHooks {
     /// The payload of this node's request for the token of a lock; at most `Acquire::PAYLOAD`
     /// bytes.
     fn request(&self) -> Payload;
+
+    /// The token of a lock is about to go to another node, or a process to arrive at a barrier. True
+    /// if it may now; else `then` is made ready when it may, and until then the token is neither lent
+    /// nor granted.
+    fn prepare(&mut self, _: &mut Cx<'_>, _: Outgoing<'_>, _then: &Continuation) -> bool {
+        true
+    }
 
     /// The token of a lock goes to another node, whose request had the payload `request`; empty if
     /// that did not come here. Returns the payload of the grant.

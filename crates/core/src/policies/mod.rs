@@ -12,7 +12,9 @@ mod sequential;
 mod views;
 
 use hooks::Open;
-pub(crate) use hooks::{Due, Found, Gone, Hooks, ProgramRequest, SyncHooks, Waiting, Who};
+pub(crate) use hooks::{
+    Due, Found, Gone, Hooks, Outgoing, ProgramRequest, SyncHooks, Waiting, Who,
+};
 use named::named;
 pub use release::messages as release_messages;
 

@@ -2,6 +2,7 @@
 
 use super::Services;
 use crate::caller::Caller;
+use crate::continuation::Continuation;
 use crate::input::Request;
 use crate::limits::GROUPS;
 use crate::membership::Standing;
@@ -217,6 +218,42 @@ impl Services {
         {
             return cx.refuse(ticket, Refusal::NotFound);
         }
+        if let Call::Barrier { key, .. } = &call {
+            let segment = key.segment;
+            let arrival = Continuation::SendArrival {
+                ticket,
+                client,
+                to,
+                call: call.clone(),
+            };
+            if !self.may_arrive(cx, segment, &arrival) {
+                return;
+            }
+        }
+        self.send_call(cx, (ticket, client), to, call);
+    }
+
+    /// A process arrives at a barrier, as it asked for before.
+    pub(crate) fn send_arrival(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (ticket, client): (Ticket, ClientId),
+        to: Option<NodeId>,
+        call: Call,
+    ) {
+        match &self.membership.standing {
+            Standing::Out(why) => cx.refuse(ticket, why.clone()),
+            _ => self.send_call(cx, (ticket, client), to, call),
+        }
+    }
+
+    fn send_call(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (ticket, client): (Ticket, ClientId),
+        to: Option<NodeId>,
+        call: Call,
+    ) {
         // A node that a person names must exist. The home of a segment exists, though this node may
         // not have heard of it yet.
         let gone = |node| {

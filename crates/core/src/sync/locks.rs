@@ -33,6 +33,10 @@ struct Lock {
     /// The token is here, but this node does not yet know all that happened before it: the token is
     /// neither lent nor granted.
     uninformed: bool,
+    /// The token is here and goes to another node next, as soon as the policy of the segment lets it:
+    /// until then it is not lent.
+    #[serde(default)]
+    preparing: bool,
 }
 
 /// Payloads of the segment's policy that travel with the token.
@@ -93,6 +97,7 @@ impl Locks {
             waiting: VecDeque::new(),
             recovered: false,
             uninformed: false,
+            preparing: false,
         });
         let segment = segments.get_mut(&key.segment);
         let sync = segment.and_then(|segment| segment.policy.sync());
@@ -153,6 +158,11 @@ impl Locks {
             context.lock.uninformed = false;
             context.arrived();
         });
+    }
+
+    /// The policy of the segment lets the token go.
+    pub(crate) fn prepared(&mut self, cx: &mut Cx<'_>, segments: &mut Segments, key: SyncKey) {
+        self.at(cx, segments, key, |context| context.prepared());
     }
 
     /// A client withdraws a request. Returns true if it waited here.

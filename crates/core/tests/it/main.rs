@@ -1,6 +1,7 @@
 //! A node, between a cluster of others and a driver that does as it says.
 
 mod ahead;
+mod backups;
 mod bounds;
 mod common;
 mod keys;

@@ -7,6 +7,7 @@ use super::collector::{Report, keeper_of_rest};
 use super::inquiries::OnReply;
 use super::messages::{Body, Collect, Full};
 use super::page::Copy;
+use super::repair::deputy_of;
 use super::requests::Requests;
 use super::{Release, say};
 use crate::caller::Caller;
@@ -22,10 +23,13 @@ impl Release {
     pub(super) fn collect(&mut self, cx: &mut Cx<'_>, caller: Caller, step: Collect) {
         match step {
             Collect::Know => {
-                let reached = Reply::Policy(Payload::of(self.history.time()));
+                // What is not kept yet is for the next round.
+                self.want_kept(cx);
+                let reached = Reply::Policy(Payload::of(&*self.tellable(cx.me())));
                 cx.ready(Continuation::Answer(caller, reached));
             }
             Collect::Reach { time, keepers } => {
+                self.others_know(cx, &time);
                 if self.collector.reach(cx, caller, time.clone(), keepers) {
                     self.open_goal(cx, Some(time), caller.node, OnReply::Whole);
                 }
@@ -52,13 +56,20 @@ impl Release {
                 continue;
             }
             let writer = page.notices.last_writer(&time, keepers);
-            if writer.unwrap_or(keeper_of_rest) == me {
+            let keeper = writer.unwrap_or(keeper_of_rest);
+            if keeper == me || self.deputy(keeper, keepers) == Some(me) {
                 todo.insert(index);
             }
         }
         self.collector.makes_whole(todo);
         self.make_more_whole(cx);
         self.collector.answer(cx);
+    }
+
+    /// The deputy of the keeper of a page, if the segment has replicas.
+    fn deputy(&self, keeper: NodeId, keepers: NodeSet) -> Option<NodeId> {
+        let on = self.replicas.on;
+        on.then(|| deputy_of(keeper, keepers)).flatten()
     }
 
     /// Begins to make more of the pages whole that this node is to keep, as far as there is room.
@@ -94,6 +105,7 @@ impl Release {
         }
         self.forget_history(cx, upto);
         self.begin_misses_anew(cx);
+        self.repaired(cx);
     }
 
     /// The floor has risen: a copy that was requested before may lack what no write notice names
@@ -119,15 +131,17 @@ impl Release {
     ) {
         let (segment, me) = (self.segment, cx.me());
         let keeper_of_rest = keeper_of_rest(cx.home(segment), keepers);
+        let on = self.replicas.on;
         let Some(page) = self.pages.get_mut(&index) else {
             return;
         };
         if keepers != NodeSet::EMPTY {
             let writer = page.notices.last_writer(upto, keepers);
-            page.keeper = Some(writer.unwrap_or(keeper_of_rest));
+            let keeper = writer.unwrap_or(keeper_of_rest);
+            page.keeper = Some(keeper);
+            page.deputy = on.then(|| deputy_of(keeper, keepers)).flatten();
         }
-        let useless =
-            page.copy == Copy::Stash && page.notices.lacks(upto) && page.keeper != Some(me);
+        let useless = page.copy == Copy::Stash && page.notices.lacks(upto) && !page.is_kept_by(me);
         if page.undiffed.is_some_and(|interval| upto.has(me, interval)) {
             // The diff was not requested, so no node needs it.
             page.twin = false;
@@ -155,12 +169,27 @@ impl Release {
     fn forget_history(&mut self, cx: &mut Cx<'_>, upto: &VectorTime) {
         self.history.collect(upto);
         self.push.collect(cx.me(), upto);
-        self.diffs.collect(upto);
+        let upto = self.with_untold(cx, upto);
+        self.diffs.collect(&upto);
         cx.push(Effect::Diffs(DiffWork::Forget {
             segment: self.segment,
-            upto: upto.clone(),
+            upto,
         }));
         self.check_goals(cx);
+    }
+
+    /// With what is collected, the intervals of gone nodes that nobody has heard of: this node may have
+    /// diffs of them.
+    fn with_untold(&self, cx: &Cx<'_>, upto: &VectorTime) -> VectorTime {
+        let mut all = upto.clone();
+        if self.replicas.on {
+            for node in self.diffs.nodes() {
+                if cx.is_gone(node) && self.history.time().get(node) <= upto.get(node) {
+                    all.raise(node, u64::MAX);
+                }
+            }
+        }
+        all
     }
 
     /// Other nodes have collected intervals that this node never heard of, since it took no part:
@@ -177,6 +206,7 @@ impl Release {
         }
         self.forget_history(cx, floor);
         self.begin_misses_anew(cx);
+        self.repaired(cx);
     }
 
     /// Starts a round of collection, or asks the home for one, if this node holds too much or
@@ -197,7 +227,8 @@ impl Release {
 
     fn wants_round(&self, cx: &Cx<'_>) -> bool {
         let much = self.remembered(cx) > cx.pace().notices as usize;
-        much || self.collector.leaves() && self.is_needed(cx.me())
+        let leaves = self.collector.leaves() && self.is_needed(cx.me());
+        much || leaves || self.wants_repair(cx)
     }
 
     /// What counts against the bound.

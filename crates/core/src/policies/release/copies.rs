@@ -37,6 +37,9 @@ impl Release {
         if let Some(keeper) = page.keeper.filter(|keeper| may(*keeper)) {
             return Need::CopyReply(keeper);
         }
+        if let Some(deputy) = page.deputy.filter(|deputy| may(*deputy)) {
+            return Need::CopyReply(deputy);
+        }
         if page.keeper.is_none() && home == me && self.knows_keepers(cx) {
             return Need::Zeros;
         }
@@ -83,7 +86,7 @@ impl Release {
         let fits = (pending.len() > DIFFS_WORTH || large())
             && miss.asked.is_empty()
             && !miss.based
-            && page.keeper != Some(cx.me())
+            && !page.is_kept_by(cx.me())
             // This node may be the next keeper.
             && self.collector.time().is_none()
             && cx.is_alive(last.node)

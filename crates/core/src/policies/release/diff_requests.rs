@@ -122,6 +122,9 @@ impl Release {
         let mut pushed = BTreeSet::new();
         for (name, length) in &diffs.diffs {
             self.sizes.came(cx.pace(), name.node, *length);
+            if self.is_of_ward(name) && self.diffs.keep(*name) {
+                names.push(*name);
+            }
             let Some(page) = self.pages.get_mut(&name.page) else {
                 continue;
             };
@@ -164,6 +167,8 @@ impl Release {
         for page in pushed {
             self.merge_pushed(cx, page);
         }
+        let came: Vec<_> = diffs.diffs.iter().map(|(name, _)| *name).collect();
+        self.wards_have(cx, &came);
     }
 
     /// The asked node does not have these diffs.

@@ -41,6 +41,11 @@ impl DiffStore {
         self.early.remove(name)
     }
 
+    /// The nodes that made diffs which are here.
+    pub(super) fn nodes(&self) -> BTreeSet<NodeId> {
+        self.held.iter().map(|name| name.node).collect()
+    }
+
     /// Number of diffs.
     pub(super) fn len(&self) -> usize {
         self.held.len()

@@ -91,14 +91,14 @@ impl History {
             .any(|record| record.node != me && lacks(record))
     }
 
-    /// What a node that knows `known` lacks of what this node knows: as many records as fit, none
-    /// before a record that happened before it. Only the records returned are looked at, because a
-    /// node that lacks much asks again and again.
-    pub(super) fn since(&self, known: &VectorTime) -> News {
-        let nodes = self.time.iter();
+    /// What a node that knows `known` lacks of `told`, which this node knows: as many records as fit,
+    /// none before a record that happened before it. Only the records returned are looked at, because
+    /// a node that lacks much asks again and again.
+    pub(super) fn since(&self, known: &VectorTime, told: &VectorTime) -> News {
+        let nodes = told.iter();
         let lacking = nodes.filter(|(node, last)| *last > known.get(*node));
         let mut heads: BinaryHeap<_> = lacking
-            .filter_map(|(node, _)| self.behind(node, known.get(node)))
+            .filter_map(|(node, last)| self.behind(node, known.get(node), last))
             .collect();
         let mut room = News::WEIGHT;
         let mut records = Vec::new();
@@ -109,20 +109,40 @@ impl History {
             }
             room -= record.weight();
             records.push(record.clone());
-            heads.extend(self.behind(node, index));
+            heads.extend(self.behind(node, index, told.get(node)));
         }
         News {
             floor: self.floor.clone(),
-            goal: self.time.clone(),
+            goal: told.clone(),
             records,
         }
     }
 
-    /// The next record of a node, with its rank: later intervals of a node have higher ranks.
-    fn behind(&self, node: NodeId, index: u64) -> Option<Reverse<(u64, NodeId, u64)>> {
+    /// The records of a node after an interval, one after the other: as many as fit, one at least.
+    pub(super) fn next_of(&self, node: NodeId, after: u64, mut room: usize) -> Vec<IntervalRecord> {
+        let behind = (
+            Bound::Excluded((node, after)),
+            Bound::Included((node, u64::MAX)),
+        );
+        let records = self.records.range(behind).map(|(_, known)| &known.record);
+        let fits = |(place, record): &(usize, &IntervalRecord)| {
+            let left = room.checked_sub(record.weight());
+            room = left.unwrap_or_default();
+            *place == 0 || left.is_some()
+        };
+        let fitting = records.enumerate().take_while(fits);
+        fitting.map(|(_, record)| record.clone()).collect()
+    }
+
+    /// The next record of a node up to `last`, with its rank: later intervals of a node have higher
+    /// ranks.
+    fn behind(&self, node: NodeId, index: u64, last: u64) -> Option<Reverse<(u64, NodeId, u64)>> {
+        if index >= last {
+            return None;
+        }
         let behind = (
             Bound::Excluded((node, index)),
-            Bound::Included((node, u64::MAX)),
+            Bound::Included((node, last)),
         );
         let ((_, index), known) = self.records.range(behind).next()?;
         Some(Reverse((known.rank, node, *index)))
@@ -168,7 +188,7 @@ impl History {
 }
 
 /// Whether a record is well formed; peers may send anything.
-fn is_sound(record: &IntervalRecord, pages: u32) -> bool {
+pub(super) fn is_sound(record: &IntervalRecord, pages: u32) -> bool {
     let IntervalRecord { node, time, .. } = record;
     let mut end = 0;
     let rising = record.pages.iter().all(|run| {
@@ -210,7 +230,7 @@ mod tests {
         let (mut a, mut b) = (History::default(), History::default());
         a.end(A, &pages(&[1, 2, 3, 9]));
         a.end(A, &pages(&[2]));
-        let news = a.since(&b.time);
+        let news = a.since(&b.time, &a.time);
         assert_eq!(news.records[0].pages.len(), 2, "two runs");
         assert!(!b.take(B, 10, &news.records[1]), "not before the first");
         assert_eq!(b.time, VectorTime::ZERO);
@@ -218,7 +238,7 @@ mod tests {
         assert!(!b.take(B, 10, &news.records[1]), "no news");
         assert!(b.time.covers(&news.goal));
         b.end(B, &pages(&[3]));
-        let back = b.since(&a.time);
+        let back = b.since(&a.time, &b.time);
         assert_eq!(back.records.len(), 1);
         assert!(a.take(A, 10, &back.records[0]));
         assert!(a.is_after((B, 1), (A, 2)) && !a.is_after((A, 2), (B, 1)));
@@ -231,7 +251,7 @@ mod tests {
         a.end(A, &pages(&[1]));
         b.end(B, &pages(&[1]));
         assert!(!a.is_concurrent((A, 1), (B, 1)), "b's is not known here");
-        for record in &b.since(&VectorTime::ZERO).records {
+        for record in &b.since(&VectorTime::ZERO, &b.time).records {
             assert!(a.take(A, 10, record));
         }
         assert!(a.is_concurrent((A, 1), (B, 1)) && a.is_concurrent((B, 1), (A, 1)));
@@ -255,7 +275,7 @@ mod tests {
         let mut b = History::default();
         let mut rounds = 0;
         while !b.time.covers(&a.time) {
-            let news = a.since(&b.time);
+            let news = a.since(&b.time, &a.time);
             assert!(!news.records.is_empty(), "any record fits");
             for record in &news.records {
                 assert!(b.take(B, 2000, record));
@@ -275,7 +295,7 @@ mod tests {
             let first = turn % 30;
             all[at].end(nodes[at], &pages(&[first, first + 2]));
             let to = (turn * 5 % 7 % 3) as usize;
-            let news = all[at].since(&all[to].time);
+            let news = all[at].since(&all[to].time, &all[at].time);
             for record in &news.records {
                 all[to].take(nodes[to], 100, record);
             }
@@ -286,7 +306,7 @@ mod tests {
             order.retain(|one| !known.has(one.record.node, one.record.index));
             let sum = |record: &IntervalRecord| record.time.intervals() + record.index;
             order.sort_by_key(|one| (sum(&one.record), one.record.node));
-            let news = told.since(&known).records;
+            let news = told.since(&known, &told.time).records;
             assert!(news.len() > 10 && news.len() < order.len());
             let order = order.into_iter().map(|one| &one.record);
             assert!(news.iter().eq(order.take(news.len())));

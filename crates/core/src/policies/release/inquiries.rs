@@ -41,6 +41,10 @@ pub(super) enum OnReply {
     Heard(u64),
     /// This node's first accesses.
     Greeted,
+    /// Learning what this node, a ward, has named.
+    Ward(NodeId),
+    /// Copies that may have what nobody knows.
+    Doubts,
 }
 
 /// An inquiry under way, repeated until it is answered.

@@ -47,6 +47,9 @@ impl Release {
     fn open_round(&mut self, cx: &mut Cx<'_>, step: Step, time: VectorTime) {
         let number = cx.next_request().0;
         self.round.begin(number, cx.shell.alive, step, time);
+        if self.replicas.on {
+            self.round.of_holders_only();
+        }
         self.begin_step(cx);
     }
 
@@ -59,7 +62,7 @@ impl Release {
             && !self.round.is_under_way()
             && !self.collector.leaves();
         if soon && leads && cx.shell.alive.without(nodes).is_empty() {
-            let time = self.history.time().clone();
+            let time = self.tellable(cx.me()).into_owned();
             self.open_round(cx, Step::Reach, time);
         }
     }

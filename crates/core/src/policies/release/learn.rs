@@ -69,6 +69,7 @@ impl Release {
         if from == cx.home(self.segment) && self.history.time().covers(&news.goal) {
             self.heard.home_told(&news.goal);
         }
+        self.others_know(cx, &news.goal);
         self.check_goals(cx);
         self.mind_the_bound(cx);
     }
@@ -92,9 +93,10 @@ impl Release {
         if cx.shell.view.epoch < inquire.epoch {
             return;
         }
+        self.others_know(cx, &inquire.time);
         let told = IntervalReply {
             request: inquire.request,
-            news: self.history.since(&inquire.time),
+            news: self.history.since(&inquire.time, &self.tellable(cx.me())),
         };
         say(cx, self.segment, from, &Body::IntervalReply(told));
     }
@@ -125,6 +127,8 @@ impl Release {
                         self.advance_round(cx);
                     }
                 }
+                OnReply::Ward(node) => self.ward_told(cx, node),
+                OnReply::Doubts => self.end_doubts(cx),
                 OnReply::Greeted => {
                     self.inquiries.end_sync();
                     for page in self.pages.which(|page| page.miss.is_some()) {

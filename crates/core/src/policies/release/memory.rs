@@ -301,12 +301,13 @@ impl Release {
     /// Whether the copy of a page that another node wrote is of no use: that node's diffs are large,
     /// so its copy will be requested.
     fn is_to_be_replaced(&self, cx: &Cx<'_>, index: PageIndex, writer: NodeId) -> bool {
-        let keeps = |page: &Page| page.keeper == Some(cx.me());
+        let keeps = |page: &Page| page.is_kept_by(cx.me());
         // While a collection is under way this node may be the next keeper.
         self.collector.time().is_none()
             && self.sizes.prefer_copy(cx.pace(), (writer, index))
             && !cx.checks_races()
             && !self.pages.get(&index).is_some_and(keeps)
+            && !self.replicas.wards.contains_key(&writer)
     }
 
     /// Takes a page away from all mappings: makes the diff of its own changes, and keeps the

@@ -28,6 +28,12 @@ pub enum Body {
     Full(Full),
     /// See [`CopyRequests`].
     CopyRequests(CopyRequests),
+    /// See [`Keep`].
+    Keep(Keep),
+    /// See [`Kept`].
+    Kept(Kept),
+    /// To a node that has asked to keep its intervals: the sender leaves, and keeps nothing more.
+    Leaving,
 }
 
 impl Body {
@@ -43,6 +49,9 @@ impl Body {
             Self::DiffMissing(_) => "DiffMissing",
             Self::Full(_) => "Full",
             Self::CopyRequests(_) => "CopyRequests",
+            Self::Keep(_) => "Keep",
+            Self::Kept(_) => "Kept",
+            Self::Leaving => "Leaving",
         }
     }
 
@@ -209,6 +218,33 @@ pub struct Full {
     pub floor: VectorTime,
     /// The sender is about to leave, and must not keep pages.
     pub leaving: bool,
+}
+
+/// To the sender's backup: the sender has ended intervals of which nobody has heard. The receiver is to
+/// get their diffs, to learn the records then, and to answer with [`Kept`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Keep {
+    /// The last of them.
+    pub upto: u64,
+    /// Their records, one after the other; at most [`Keep::WEIGHT`] bytes, or one.
+    pub records: Vec<IntervalRecord>,
+    /// What the receiver lacks of what others may hear.
+    pub news: News,
+}
+
+impl Keep {
+    /// Bytes of the sender's own records in one message, by [`IntervalRecord::weight`]. With them the
+    /// news fits a datagram, too.
+    pub const WEIGHT: usize = 4 * 1024;
+}
+
+/// The sender has all diffs of the receiver's intervals, and has learnt their records.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Kept {
+    /// Up to here, as [`Keep`] asked.
+    pub upto: u64,
+    /// What the sender knows.
+    pub time: VectorTime,
 }
 
 /// A step of the garbage collection of one segment (T16), as a call of its home. The answer to

@@ -80,11 +80,16 @@ impl Release {
         if miss.base.is_some() || !self.inquiries.is_synced() {
             return Need::Patience;
         }
+        if self.replicas.on && self.is_doubtful(cx, page) {
+            return Need::Patience;
+        }
         let pending = page.notices.pending(index);
         if page.copy == Copy::None {
             return self.need_base(cx, page, miss, &pending);
         }
-        if let Some(from) = self.prefers_copy(cx, (index, page), miss, &pending) {
+        // A backup has diffs that it never asked for.
+        let here = self.replicas.on && self.diffs.has_all(&pending);
+        if !here && let Some(from) = self.prefers_copy(cx, (index, page), miss, &pending) {
             return Need::CopyReply(from);
         }
         let missing: Vec<_> = pending

@@ -15,7 +15,8 @@
 //! how they become writable before they are stored to, [`requests`] how requests leave together, [`serve`] how
 //! requests of other nodes are served, [`push`] the pushes, [`collect`] the garbage collection on
 //! each node and [`lead`] at the home, [`leave`] how a node leaves, [`death`] what becomes of copies
-//! when a node is gone, [`races`] which diffs are compared to find bytes that two nodes wrote
+//! when a node is gone, [`replicas`] how a second node has what other nodes hear of, [`wards`] what that
+//! node does, [`repair`] how there is a second node again when one is gone, [`races`] which diffs are compared to find bytes that two nodes wrote
 //! concurrently.
 
 mod ahead;
@@ -43,12 +44,15 @@ mod push;
 mod push_credit;
 mod races;
 mod reductions;
+mod repair;
+mod replicas;
 mod requests;
 mod round;
 mod serve;
 mod store_ahead;
+mod wards;
 
-use super::hooks::{Due, Found, Gone, Hooks, Open, ProgramRequest, SyncHooks, Who};
+use super::hooks::{Due, Found, Gone, Hooks, Open, Outgoing, ProgramRequest, SyncHooks, Who};
 use crate::caller::Caller;
 use crate::continuation::Continuation;
 use crate::effect::{Effect, Reply, Rights};
@@ -78,6 +82,7 @@ use pagemesh_wire::{
 use pages::Pages;
 use push_credit::PushCredit;
 use reductions::Reductions;
+use replicas::Replicas;
 use round::Leader;
 use serde::{Deserialize, Serialize};
 
@@ -108,6 +113,8 @@ pub(crate) struct Release {
     reductions: Reductions,
     /// Requests for pages that were not touched yet.
     prefetch: Prefetch,
+    #[serde(default)]
+    replicas: Replicas,
 }
 
 impl Release {
@@ -129,20 +136,14 @@ impl Release {
             round: Leader::default(),
             reductions: Reductions::default(),
             prefetch: Prefetch::default(),
+            replicas: Replicas::default(),
         }
     }
 
-    /// The present interval ends because this node releases to a node that knows `known`, which
-    /// gets what it lacks: the next holder of a lock (T12, T13), or the home when a process reaches
-    /// a barrier (T14). Before that the driver has looked at pages kept writable, and the pages in
-    /// `untouched` had not changed.
-    fn release_to(
-        &mut self,
-        cx: &mut Cx<'_>,
-        (to, known): (NodeId, &VectorTime),
-        barrier: Option<&[PageIndex]>,
-    ) -> News {
-        self.heard.knows(to, known);
+    /// The present interval ends because this node releases to a node: the next holder of a lock (T12,
+    /// T13), or the home when a process reaches a barrier (T14). Before that the driver has looked at
+    /// pages kept writable, and the pages in `barrier` had not changed.
+    fn end_for(&mut self, cx: &mut Cx<'_>, to: NodeId, barrier: Option<&[PageIndex]>) {
         self.by_locks = barrier.is_none();
         if let Some(untouched) = barrier {
             self.settle_guesses(cx, untouched);
@@ -153,7 +154,21 @@ impl Release {
         self.show_use(cx);
         let holder = Some(to).filter(|_| barrier.is_none());
         self.push(cx, holder, &named);
-        self.history.since(known)
+    }
+
+    /// The present interval ends, unless that was [prepared](SyncHooks::prepare), and a node that
+    /// knows `known` gets what it lacks.
+    fn release_to(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (to, known): (NodeId, &VectorTime),
+        barrier: Option<&[PageIndex]>,
+    ) -> News {
+        self.heard.knows(to, known);
+        if !self.replicas.on {
+            self.end_for(cx, to, barrier);
+        }
+        self.history.since(known, &self.tellable(cx.me()))
     }
 
     /// A message of this policy on another node arrived, perhaps with the contents of a page.
@@ -174,6 +189,9 @@ impl Release {
             Some(Body::DiffRequest(want)) => self.wanted(cx, from, &want),
             Some(Body::DiffMissing(absent)) => self.absent(cx, from, &absent),
             Some(Body::Full(full)) => self.somebody_is_full(cx, from, &full.floor, full.leaving),
+            Some(Body::Keep(keep)) => self.keep(cx, from, keep),
+            Some(Body::Kept(kept)) => self.kept(cx, from, &kept),
+            Some(Body::Leaving) => self.backup_leaves(cx, from),
         }
     }
 
@@ -207,6 +225,7 @@ impl Release {
                     say(cx, self.segment, fetch.reader, &Body::CopyReply(base));
                 }
             }
+            Some(Body::Keep(_)) => self.backup_knows_nothing(cx, from),
             _ => cx.emit(Event::Stale {}),
         }
     }
@@ -215,7 +234,14 @@ impl Release {
         self.heard.gone(node);
         self.push.gone(node);
         self.sizes.gone(node);
-        self.drop_what_nobody_told(cx);
+        let endangered = self.replicas.on && self.replica_gone(cx, node);
+        if self.replicas.on {
+            self.introduce_coordinator(cx);
+            self.mind_partners(cx);
+            self.doubt(cx);
+        } else {
+            self.drop_what_nobody_told(cx);
+        }
         self.round_lost(cx, node);
         self.leader_gone(cx, node);
         self.inquiries.gone(cx, self.history.time(), node);
@@ -224,6 +250,8 @@ impl Release {
         for index in waiting {
             self.helper_gone(cx, index, node);
         }
+        self.repair(cx, endangered);
+        self.pump_keeps(cx);
     }
 
     /// This node is no member any more: its pages are invalid.
@@ -232,6 +260,7 @@ impl Release {
         self.inquiries.clear();
         self.collector.clear();
         self.round.give_up();
+        self.forget_replicas(cx);
         self.prefetch = Prefetch::default();
         for (page, state) in self.pages.invalidate_all() {
             let keep = false;
@@ -274,6 +303,11 @@ impl Open for Release {
 }
 
 impl Hooks for Release {
+    fn keep_replicas(&mut self, _: u8) -> Result<(), Refusal> {
+        self.replicas.on = true;
+        Ok(())
+    }
+
     fn fault(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access) {
         if page.0 < self.size {
             // The pages ahead are marked before this page is requested, so that they do not come
@@ -340,8 +374,13 @@ impl Hooks for Release {
                 self.inquiries.due(cx, self.history.time());
                 self.report_due(cx);
                 self.make_more_whole(cx);
+                self.replicas_due(cx);
             }
         }
+    }
+
+    fn cancel(&mut self, ticket: Ticket) -> bool {
+        self.replicas.cancel(ticket)
     }
 
     fn found(&mut self, _: &mut Cx<'_>, page: PageIndex, found: Found) {
@@ -357,7 +396,10 @@ impl Hooks for Release {
                 self.pages.unmapped(mapping);
                 self.prefetch.unmapped(mapping);
             }
-            Gone::Client(client) => self.prefetch.client_gone(client),
+            Gone::Client(client) => {
+                self.prefetch.client_gone(client);
+                self.replicas.client_gone(client);
+            }
             Gone::Member(node) => self.member_gone(cx, node),
             Gone::Membership => self.expelled(cx),
         }
@@ -421,7 +463,7 @@ impl Hooks for Release {
             queued: 0,
         };
         Inspection {
-            unreplicated: 0,
+            unreplicated: self.unreplicated(me),
             known: self.pages.len() as u64,
             readable: self.pages.count(|page| page.rights >= Rights::Read),
             writable: self.pages.count(|page| page.rights == Rights::Write),
@@ -434,6 +476,23 @@ impl Hooks for Release {
 impl SyncHooks for Release {
     fn request(&self) -> Payload {
         Payload::of(self.history.time())
+    }
+
+    fn prepare(&mut self, cx: &mut Cx<'_>, out: Outgoing<'_>, then: &Continuation) -> bool {
+        if !self.replicas.on {
+            return true;
+        }
+        match out {
+            Outgoing::Token(to, request) => {
+                self.heard.knows(to, &request.read().unwrap_or_default());
+                self.end_for(cx, to, None);
+            }
+            Outgoing::Arrival(untouched) => {
+                let home = cx.home(self.segment);
+                self.end_for(cx, home, Some(untouched));
+            }
+        }
+        self.is_kept(cx, then)
     }
 
     fn release(&mut self, cx: &mut Cx<'_>, to: NodeId, request: &Payload) -> Payload {
@@ -475,7 +534,9 @@ impl SyncHooks for Release {
     }
 
     fn depart(&mut self, cx: &mut Cx<'_>, to: NodeId) -> Payload {
-        let news = self.history.since(&self.heard.of(to));
+        let news = self
+            .history
+            .since(&self.heard.of(to), &self.tellable(cx.me()));
         self.attach(cx, to, &news);
         Payload::of(&news)
     }

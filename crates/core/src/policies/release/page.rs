@@ -59,6 +59,9 @@ pub(super) struct Page {
     /// The node whose copy has all that is collected; `None` if nothing is collected, or if this
     /// node does not know it.
     pub(super) keeper: Option<NodeId>,
+    /// In a segment with replicas, the second node whose copy has all that is collected.
+    #[serde(default)]
+    pub(super) deputy: Option<NodeId>,
     /// Set while the page is being made whole.
     pub(super) miss: Option<Box<Miss>>,
     /// The page is lost: modifications of it were lost with this node.
@@ -112,6 +115,11 @@ impl Page {
     /// Whether a store needs nothing but the right to it.
     pub(super) fn may_become_writable(&self) -> bool {
         self.copy == Copy::Frame && self.rights < Rights::Write && self.is_idle()
+    }
+
+    /// Whether what is collected of the page is in the copy of a node, which must not drop it.
+    pub(super) fn is_kept_by(&self, node: NodeId) -> bool {
+        self.keeper == Some(node) || self.deputy == Some(node)
     }
 
     /// Whether the page is neither being made whole nor lost.

@@ -84,7 +84,7 @@ impl Release {
             self.push_diffs(cx, to, names, u16::MAX);
             let told = IntervalReply {
                 request: RequestId::NONE,
-                news: self.history.since(&self.heard.of(to)),
+                news: self.history.since(&self.heard.of(to), &self.tellable(me)),
             };
             say(cx, self.segment, to, &Body::IntervalReply(told));
         }
@@ -123,6 +123,9 @@ impl Release {
 
     /// Pushes those of the diffs that are here or can be made here.
     fn push_diffs(&mut self, cx: &mut Cx<'_>, to: NodeId, mut names: Vec<DiffName>, at_most: u16) {
+        if self.replicas.backup() == Some(to) {
+            return; // it gets all diffs in any case
+        }
         names.retain(|name| {
             self.make_named(cx, name);
             self.diffs.has(name)

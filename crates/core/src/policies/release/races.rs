@@ -60,7 +60,7 @@ mod tests {
         let (mut mine, mut theirs) = (History::default(), History::default());
         mine.end(A, &BTreeSet::from([page]));
         theirs.end(B, &BTreeSet::from([page]));
-        for record in &theirs.since(&VectorTime::ZERO).records {
+        for record in &theirs.since(&VectorTime::ZERO, theirs.time()).records {
             assert!(mine.take(A, 1, record));
         }
         mine.end(A, &BTreeSet::from([page]));

@@ -36,6 +36,9 @@ struct Round {
     keepers: NodeSet,
     /// What is collected.
     time: VectorTime,
+    /// In a segment with replicas: the members that take part in the segment. Others keep nothing.
+    #[serde(default)]
+    holders: Option<NodeSet>,
 }
 
 /// A step of a round.
@@ -92,7 +95,18 @@ impl Leader {
             missing: members,
             keepers: members.without(self.leavers),
             time,
+            holders: None,
         });
+    }
+
+    /// Only members that take part in the segment keep pages. They are those that say what they know;
+    /// at a barrier of all members, all of them.
+    pub(super) fn of_holders_only(&mut self) {
+        if let Some(round) = &mut self.round {
+            let all = round.step == Step::Reach;
+            let missing = if all { round.missing } else { NodeSet::EMPTY };
+            round.holders = Some(missing);
+        }
     }
 
     /// Gives the round up.
@@ -105,7 +119,7 @@ impl Leader {
     pub(super) fn order(&mut self, members: NodeSet, dropped: &VectorTime) -> Option<(u64, Order)> {
         let round = self.round.as_mut()?;
         round.missing = members;
-        let (time, keepers) = (round.time.clone(), round.keepers);
+        let (time, keepers) = (round.time.clone(), round.keepers());
         let order = match round.step {
             Step::Hear => Order::Hear(None),
             Step::Gather => Order::Hear(Some(time)),
@@ -142,6 +156,9 @@ impl Leader {
         let Some(round) = self.of(number) else { return };
         if let Some(knows) = knows.filter(|_| round.step == Step::Know) {
             round.time.join(&knows);
+            if let Some(holders) = &mut round.holders {
+                holders.insert(from);
+            }
         }
         round.missing.remove(from);
     }
@@ -179,6 +196,19 @@ impl Leader {
 
     fn of(&mut self, number: u64) -> Option<&mut Round> {
         self.round.as_mut().filter(|round| round.number == number)
+    }
+}
+
+impl Round {
+    /// The members that may keep pages, and take part in the segment if that matters.
+    fn keepers(&self) -> NodeSet {
+        let holders = self.holders.unwrap_or(self.keepers);
+        let keepers = self.keepers.intersection(holders);
+        if keepers.is_empty() {
+            self.keepers
+        } else {
+            keepers
+        }
     }
 }
 

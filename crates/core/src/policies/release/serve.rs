@@ -22,14 +22,11 @@ impl Release {
         let diffs = want.diffs.iter().copied();
         let known = diffs.filter(|name| self.pages.get(&name.page).is_some());
         let known: Vec<_> = known.collect();
-        self.push.requested(me, from, &known);
-        // All pages are protected before the first diff is made: the driver does it by one call.
-        for name in &known {
-            let stays = self.pages.get(&name.page).is_some_and(Page::stays_writable);
-            if !stays {
-                self.give(cx, name);
-            }
+        // The backup gets all diffs in any case.
+        if self.replicas.backup() != Some(from) {
+            self.push.requested(me, from, &known);
         }
+        self.give_each(cx, &known);
         for name in &want.diffs {
             self.make_named(cx, name);
         }
@@ -101,14 +98,22 @@ impl Release {
         if index.0 >= self.size || fetch.reader == me || !cx.is_alive(fetch.reader) {
             return;
         }
-        let keeper = self.pages.get(&index).and_then(|page| page.keeper);
+        let keeper = self.pages.get(&index).and_then(|page| {
+            let deputy = page
+                .deputy
+                .filter(|_| page.keeper.is_some_and(|one| cx.is_gone(one)));
+            deputy.or(page.keeper)
+        });
         let current = self.history.time().covers(&fetch.floor);
         let page = self.pages.get(&index);
         let has = page.is_some_and(|page| {
             page.copy != Copy::None && page.lost.is_none() && !page.notices.lacks(&fetch.floor)
         });
         if current && has {
-            return self.send_copy(cx, &fetch);
+            if !self.waits_for_backup(cx, &fetch) {
+                self.send_copy(cx, &fetch);
+            }
+            return;
         }
         let home = cx.home(self.segment) == me;
         match keeper {
@@ -180,6 +185,17 @@ impl Release {
                 pages: (segment, name.page).into(),
                 mappings: Mappings::All,
             });
+        }
+    }
+
+    /// Protects the pages of diffs that are to be made, before the first is made: the driver does it by
+    /// one call.
+    pub(super) fn give_each(&mut self, cx: &mut Cx<'_>, names: &[DiffName]) {
+        for name in names {
+            let stays = self.pages.get(&name.page).is_some_and(Page::stays_writable);
+            if !stays {
+                self.give(cx, name);
+            }
         }
     }
 

@@ -7,11 +7,12 @@ use crate::event::Event;
 use crate::membership::CoordinatorSilent;
 use crate::ownership::{Found, NO_ROUTE, Route, acknowledge, grant};
 use crate::patience::Awaited;
-use crate::policies::SyncHooks;
+use crate::policies::{Outgoing, SyncHooks};
 use crate::shell::Cx;
 use crate::timers::Timer;
 use pagemesh_wire::peer::{
-    Access, Acquire, Ask, Grant, Located, Lost, Message, Pass, Refusal, Spare, Subject, Waiter,
+    Access, Acquire, Ask, Grant, Located, Lost, Message, Pass, Payload, Refusal, Spare, Subject,
+    Waiter,
 };
 use pagemesh_wire::{NodeId, SyncKey, Version};
 
@@ -193,8 +194,34 @@ impl LockContext<'_, '_> {
 
     /// Serves waiting requests while the token is here and not lent.
     fn serve(&mut self) {
+        self.serve_if(false);
+    }
+
+    /// The policy of the segment lets the token go.
+    pub(super) fn prepared(&mut self) {
+        self.lock.preparing = false;
+        self.serve_if(true);
+    }
+
+    /// Whether the token may go to a node; else it is kept until it may.
+    fn may_go(&mut self, to: NodeId) -> bool {
+        let Some(sync) = &mut self.sync else {
+            return true;
+        };
+        let none = Payload::EMPTY;
+        let busy = self.lock.own.busy();
+        let request = busy.and_then(|busy| busy.more.requests.get(&to));
+        let request = request.unwrap_or(&none);
+        let then = Continuation::Grant(self.key);
+        let may = sync.prepare(self.cx, Outgoing::Token(to, request), &then);
+        self.lock.preparing = !may;
+        may
+    }
+
+    /// As [`LockContext::serve`]. `prepared` if the token may go to the first that waits.
+    fn serve_if(&mut self, mut prepared: bool) {
         let me = self.cx.me();
-        while self.lock.own.hint == me && !self.lock.uninformed {
+        while self.lock.own.hint == me && !self.lock.uninformed && !self.lock.preparing {
             let Some(waiter) = self
                 .lock
                 .own
@@ -206,6 +233,9 @@ impl LockContext<'_, '_> {
             };
             if self.lock.lent {
                 self.reclaim();
+                return;
+            }
+            if waiter.node != me && !core::mem::take(&mut prepared) && !self.may_go(waiter.node) {
                 return;
             }
             self.lock.own.busy_mut().queue.pop_front();
@@ -293,11 +323,14 @@ impl LockContext<'_, '_> {
     }
 
     pub(super) fn hand_over(&mut self) {
-        if self.lock.uninformed {
+        if self.lock.uninformed || self.lock.preparing {
             return;
         }
         if self.lock.lent {
             self.reclaim();
+            return;
+        }
+        if !self.may_go(self.cx.successor(self.key.segment)) {
             return;
         }
         let successor = Waiter {

@@ -58,6 +58,8 @@ pub struct Cluster {
     lives: u64,
     /// Pairs of nodes between which nothing gets through.
     pub cut: Option<fn(NodeId, NodeId) -> bool>,
+    /// Of the segments that are made.
+    pub replicas: u8,
 }
 
 /// What the nodes of a cluster may do.
@@ -202,6 +204,7 @@ impl Cluster {
             disk: DiskPace::AtOnce,
             lives: 0,
             cut: None,
+            replicas: 0,
         };
         for _ in 0..count {
             cluster.add_node(0);
@@ -569,7 +572,7 @@ impl Cluster {
             size: ByteLen(pages * PAGE_SIZE as u64),
             mode: 0o600,
             policy,
-            replicas: 0,
+            replicas: self.replicas,
         };
         let mut opened = None;
         for index in 0..self.nodes.len() {

@@ -41,7 +41,10 @@ fn bodies() -> Vec<Body> {
             time,
             epoch,
         }),
-        Body::IntervalReply(IntervalReply { request, news }),
+        Body::IntervalReply(IntervalReply {
+            request,
+            news: news.clone(),
+        }),
         Body::CopyRequest(CopyRequest {
             page,
             reader,
@@ -69,9 +72,19 @@ fn bodies() -> Vec<Body> {
             leaving,
         }),
         Body::CopyRequests(CopyRequests {
-            floor,
+            floor: floor.clone(),
             copies: vec![(page, request)],
         }),
+        Body::Keep(Keep {
+            upto: 302,
+            records: news.records.clone(),
+            news: news.clone(),
+        }),
+        Body::Kept(Kept {
+            upto: 302,
+            time: floor,
+        }),
+        Body::Leaving,
     ]
 }
 
@@ -119,6 +132,9 @@ fn golden_bytes() {
         "DiffMissing 05ac02010301ae0202010202ac02",
         "Full 0602010202ac0201",
         "CopyRequests 0702010202ac020103ac02",
+        "Keep 08ae020101ae020103070103c8010101ac020101af020101ae020103070103c801",
+        "Kept 09ae0202010202ac02",
+        "Leaving 0a",
         "Collect 00",
         "Collect 0102010202ac020400",
         "Collect 0202010202ac02",
@@ -129,6 +145,38 @@ fn golden_bytes() {
     for body in bodies {
         assert_eq!(Body::read(&Payload::of(&body)), Some(body));
     }
+}
+
+/// The largest records and the largest news, of the largest cluster, in one datagram.
+#[test]
+fn the_largest_keep_fits_a_datagram() {
+    use pagemesh_wire::header::{HEADER_SIZE, MAX_DATAGRAM};
+    let time: VectorTime = (1..NodeId::LIMIT)
+        .map(|node| (NodeId(node), u64::MAX / 2))
+        .collect();
+    let run = |first: u32| PageRun {
+        first: PageIndex(u32::MAX / 2 + 3 * first),
+        count: 2,
+    };
+    let record = IntervalRecord {
+        node: NodeId(1),
+        index: u64::MAX / 2,
+        time: time.clone(),
+        pages: (0..IntervalRecord::RUNS as u32).map(run).collect(),
+    };
+    let fits = News::WEIGHT / record.weight();
+    let news = News {
+        floor: time.clone(),
+        goal: time,
+        records: vec![record.clone(); fits],
+    };
+    let keep = Keep {
+        upto: record.index,
+        records: vec![record],
+        news,
+    };
+    let length = Payload::of(&Body::Keep(keep)).len();
+    assert!(length + HEADER_SIZE + 32 < MAX_DATAGRAM, "{length} bytes");
 }
 
 /// Every body has its row in docs/protocol.md, with its tag.
