@@ -423,6 +423,7 @@ fn segments(dice: &mut Dice, features: Features) -> (Vec<SegmentPlan>, usize) {
             },
             pages: dice.between(1, 6) as u32,
             policy: Policy::Sequential { manager, window },
+            replicas: 0,
         }
     };
     let mut segments: Vec<SegmentPlan> = (0..mains + tenants).map(segment).collect();
@@ -431,6 +432,7 @@ fn segments(dice: &mut Dice, features: Features) -> (Vec<SegmentPlan>, usize) {
             name: "race".into(),
             pages: 1,
             policy: Policy::default(),
+            replicas: 0,
         });
     }
     (segments, mains)

@@ -130,6 +130,7 @@ pub(crate) struct SegmentPlan {
     pub(crate) name: String,
     pub(crate) pages: u32,
     pub(crate) policy: Policy,
+    pub(crate) replicas: u8,
 }
 
 impl SegmentPlan {
@@ -138,7 +139,7 @@ impl SegmentPlan {
             size: ByteLen(u64::from(self.pages) * PAGE_SIZE as u64),
             mode: 0o666,
             policy: self.policy,
-            replicas: 0,
+            replicas: self.replicas,
         }
     }
 }

@@ -207,6 +207,9 @@ fn body_of_release(body: &Body, page: &dyn Fn(PageIndex) -> String) -> String {
             let leaving = if full.leaving { ", leaving" } else { "" };
             format!("{kind} from {:?} on{leaving}", full.floor)
         }
+        Body::Keep(keep) => format!("{kind} up to {}{}", keep.upto, told(&keep.news)),
+        Body::Kept(kept) => format!("{kind} up to {} knowing {:?}", kept.upto, kept.time),
+        Body::Leaving => kind.into(),
     }
 }
 

@@ -111,6 +111,7 @@ impl Contest {
                     manager: self.manager,
                     window: self.window,
                 },
+                replicas: 0,
             }],
             queues: Vec::new(),
             barriers: Vec::new(),

@@ -46,6 +46,9 @@ pub(crate) struct Arguments {
     /// Run properly labelled programs in a segment of policy `release` instead.
     #[arg(long, conflicts_with_all = ["canary", "replace", "takeover", "resume", "log"])]
     labelled: bool,
+    /// With --labelled: the segment has a replica, and a host vanishes in each run.
+    #[arg(long, requires = "labelled")]
+    replicas: bool,
     /// Run random programs in a segment of policy `views` instead.
     #[arg(long, conflicts_with_all = ["canary", "replace", "labelled"])]
     views: bool,
@@ -66,7 +69,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let small = [
-        (arguments.labelled, Small::Labelled),
+        (arguments.labelled, Small::Labelled(arguments.replicas)),
         (arguments.views, Small::Views),
         (arguments.private, Small::Private),
         (arguments.churn, Small::Churn(arguments.joins)),

@@ -15,7 +15,7 @@ fn with_replica() -> Options {
 }
 
 /// Waits until all that a node has of a segment is on a second node.
-fn is_kept(cluster: &Cluster, node: usize, name: &str) {
+pub(crate) fn is_kept(cluster: &Cluster, node: usize, name: &str) {
     eventually("all is on a second node", || {
         let report = cluster.mesh(node).inspect(name, 0, 0);
         report.is_ok_and(|report| report.unreplicated == 0)
@@ -166,7 +166,7 @@ fn other_policies_and_more_replicas_are_refused() {
         }
     };
     let sequential = refused(Policy::default(), 1);
-    assert!(sequential.contains("policy views"), "{sequential}");
+    assert!(sequential.contains("views and release"), "{sequential}");
     let many = refused(Policy::Views { prefix: 32 }, 2);
     assert!(many.contains("1 at most"), "{many}");
     // Alone, a node says what it lacks, and goes on.

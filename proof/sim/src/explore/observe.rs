@@ -126,8 +126,10 @@ impl State {
         } else {
             self.observer.golden.may_be_lost(key)
         };
+        // With a replica, what any living node knows of is on another one.
+        let lost = (home_gone || lost) && lab.setting.replicas == 0;
         ensure!(
-            home_gone || lost || self.is_leaving(lab, at),
+            lost || self.is_leaving(lab, at),
             PageNotLost,
             "h{} cannot have {key} ({why}), though nobody who held it crashed",
             at + 1
@@ -186,6 +188,9 @@ impl State {
                     let lives = self.lives.clone();
                     let remains = &mut self.observer().remains;
                     remains.load(&lives, (*key, word), *value)?;
+                    if lab.setting.replicas > 0 {
+                        remains.seen(at, (*key, word));
+                    }
                 } else {
                     self.observer.golden.load(at, *key, word, *value)?;
                 }

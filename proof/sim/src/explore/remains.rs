@@ -56,6 +56,15 @@ impl Remains {
         Ok(())
     }
 
+    /// A host has seen the last store to a word. With a replica it cannot be lost while that host
+    /// lives.
+    pub(super) fn seen(&mut self, by: usize, word: (PageKey, usize)) {
+        let stores = self.stores.get_mut(&word);
+        if let Some(last) = stores.and_then(|stores| stores.last_mut()) {
+            last.0 = by;
+        }
+    }
+
     /// Whether a page may be refused: changes of it may have been lost with the dead.
     pub(super) fn may_be_lost(&self, lives: &[Life], key: PageKey) -> bool {
         let of_page = self.stores.iter().filter(|((page, _), _)| *page == key);
@@ -129,6 +138,14 @@ mod tests {
         assert!(remains.load(&GONE, word(), 6).is_err(), "it comes back");
         assert!(remains.load(&GONE, word(), 5).is_ok());
         assert!(stored(&[(1, 7)]).load(&GONE, word(), 0).is_ok());
+    }
+
+    #[test]
+    fn what_the_living_have_seen_stays_where_they_are_said_to() {
+        let mut remains = stored(&[(1, 5), (1, 6)]);
+        remains.seen(0, word());
+        assert!(remains.load(&GONE, word(), 5).is_err());
+        assert!(remains.load(&GONE, word(), 6).is_ok());
     }
 
     #[test]

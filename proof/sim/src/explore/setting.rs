@@ -59,6 +59,8 @@ pub struct Setting {
     pub(super) home: usize,
     pub(super) pages: u32,
     pub(super) policy: Policy,
+    /// Of the segment.
+    pub(super) replicas: u8,
     /// Write notices a host may hold before it is time to collect.
     pub(super) notices: u32,
     pub(super) luck: Luck,
@@ -81,6 +83,7 @@ impl Setting {
                 manager: Manager::Dynamic,
                 window: Window::Nanos(0),
             },
+            replicas: 0,
             notices: u32::MAX,
             luck: Luck {
                 patience: 2,
@@ -126,6 +129,7 @@ impl Setting {
                 "manager" => manager = Manager::Dynamic,
                 "window" => window = Window::Nanos(number(value)?),
                 "policy" => spread = Some(policy(value)?),
+                "replicas" => self.replicas = number(value)?,
                 "notices" => self.notices = number(value)?,
                 "lost" => self.luck.lost = number(value)?,
                 "twice" => self.luck.twice = number(value)?,
@@ -185,6 +189,7 @@ impl Setting {
             name: "a".into(),
             pages: self.pages,
             policy: self.policy,
+            replicas: self.replicas,
         }
     }
 }
@@ -283,6 +288,9 @@ impl fmt::Display for Setting {
         if let Some((_, Window::Nanos(nanos @ 1..))) = self.policy.sequential() {
             write!(f, " window={nanos}")?;
         }
+        if self.replicas > 0 {
+            write!(f, " replicas={}", self.replicas)?;
+        }
         if self.notices != u32::MAX {
             write!(f, " notices={}", self.notices)?;
         }
@@ -328,7 +336,7 @@ mod tests {
         let text = "explore nodes=3 home=n2 pages=2 manager=fixed window=5 lost=1 crash=1 canary=lock-stolen\n\
                     thread n1 write 0, read 1\nthread n3 lock 4, unlock 4, watch 0, need 2, die\n";
         assert_eq!(Setting::parse(text).unwrap().to_string(), text);
-        let text = "explore nodes=2 home=n1 pages=1 policy=eager notices=3 lost=1\n\
+        let text = "explore nodes=2 home=n1 pages=1 policy=eager replicas=1 notices=3 lost=1\n\
                     thread n1 write 0.2, read 0\n";
         let setting = Setting::parse(text).unwrap();
         assert_eq!(setting.to_string(), text);

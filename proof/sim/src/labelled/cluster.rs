@@ -8,7 +8,7 @@ mod threads;
 use super::golden::Golden;
 use super::memory::Memory;
 use super::program::{Shape, Step};
-use super::{Labelled, Sighted};
+use super::{Labelled, Planted, Sighted};
 use crate::dice::Dice;
 use crate::network::{Network, legible};
 use crate::small::{self, Check, Log, Queue};
@@ -17,7 +17,8 @@ use pagemesh_core::{Config, Input, Node, Pace, Time};
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::peer::{Message, Policy};
 use pagemesh_wire::{
-    ClientId, ClusterId, MappingId, PAGE_SIZE, PageIndex, PublicKey, SegmentId, SyncKey, Ticket,
+    ClientId, ClusterId, Incarnation, MappingId, PAGE_SIZE, PageIndex, PublicKey, SegmentId,
+    SyncKey, Ticket,
 };
 pub(super) use plan::Plan;
 pub(crate) use stage::Stage;
@@ -35,6 +36,7 @@ struct Host {
     /// It has vanished.
     gone: bool,
     deadline: Option<Time>,
+    incarnation: Incarnation,
 }
 
 /// One thread, alone in its process.
@@ -80,6 +82,11 @@ pub(super) struct Cluster {
     dice: Dice,
     shape: Shape,
     policy: Policy,
+    /// Of the segment.
+    replicas: u8,
+    planted: Option<Planted>,
+    /// Something that others knew was on one host only when a host vanished.
+    may_fail: bool,
     /// The accumulated numbers of all threads, by place.
     numbers: BTreeMap<usize, u64>,
     /// The contents of memory if there were only one.
@@ -120,7 +127,11 @@ const QUIET: Duration = Duration::from_secs(8);
 impl Cluster {
     pub(super) fn new(options: Labelled) -> Self {
         let mut dice = Dice::stream(options.seed, "labelled");
-        let plan = Plan::drawn(&mut dice, options.profile).preferring_copies(options.seed);
+        let plan = match options.replicas {
+            0 => Plan::drawn(&mut dice, options.profile),
+            _ => Plan::of_a_death(&mut dice, options.profile),
+        };
+        let plan = plan.preferring_copies(options.seed);
         Self::of(plan, dice, options)
     }
 
@@ -136,6 +147,9 @@ impl Cluster {
             home: plan.home,
             numbers: BTreeMap::new(),
             policy: plan.policy,
+            replicas: options.replicas,
+            planted: options.planted,
+            may_fail: options.replicas == 0,
             shape: plan.shape,
             dice,
             tickets: 0,
@@ -163,10 +177,11 @@ impl Cluster {
     }
 
     fn add_host(&mut self, host: usize, cluster: ClusterId, pace: Pace, options: Labelled) {
+        let incarnation = self.dice.number() | 1;
         let config = Config {
             // None of these programs has one.
             check_races: options.seed.is_multiple_of(2),
-            ..small::config(host, cluster, self.dice.number() | 1, pace)
+            ..small::config(host, cluster, incarnation, pace)
         };
         self.hosts.push(Host {
             number: host,
@@ -176,6 +191,7 @@ impl Cluster {
             segment: None,
             gone: false,
             deadline: None,
+            incarnation: Incarnation(incarnation),
         });
         self.schedule(Time(1_000 + host as u64), Event::Deadline(host));
     }
@@ -265,6 +281,28 @@ impl Cluster {
                     "h{} still holds {twins} twins of {} pages, {diffs} diffs, where {bound} is the bound",
                     host.number + 1,
                     self.shape.pages,
+                ));
+            }
+        }
+        self.is_on_two_hosts()
+    }
+
+    /// Whether all that others know is on two hosts, as far as the hosts know.
+    fn is_on_two_hosts(&self) -> Check {
+        let lives = |host: &&Host| !host.gone && !self.left.contains(&host.number);
+        let living: Vec<_> = self.hosts.iter().filter(lives).collect();
+        if self.replicas == 0 || living.len() < 2 {
+            return Ok(());
+        }
+        for host in living {
+            let seen = host
+                .segment
+                .and_then(|id| host.node.inspect(id, PageIndex(0), 0));
+            let alone = seen.map_or(0, |seen| seen.unreplicated);
+            if alone > 0 {
+                return Err(format!(
+                    "INV-seen-survives: {alone} pages are on h{} only",
+                    host.number + 1
                 ));
             }
         }

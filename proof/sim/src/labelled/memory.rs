@@ -22,6 +22,8 @@ pub enum Planted {
     TwinNotMade,
     /// Pages that stayed writable are said not to have changed, whatever is in them.
     LookedAway,
+    /// A backup says that it has what it was named, and forgets it.
+    KeptTooSoon,
 }
 
 /// One page on one host.

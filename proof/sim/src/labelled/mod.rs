@@ -26,6 +26,8 @@ pub struct Labelled {
     pub seed: u64,
     /// How bad the network is.
     pub profile: Profile,
+    /// Of the segment. With one a host vanishes, under every profile, and no access may fail.
+    pub replicas: u8,
     /// A mistake that must be found.
     pub planted: Option<Planted>,
 }
@@ -77,6 +79,10 @@ pub struct Sighted {
     pub most: u64,
     /// Hosts that left.
     pub left: u64,
+    /// Hosts that vanished while all that others knew was on two hosts: no access may fail after that.
+    pub survived: u64,
+    /// Times an interval was named to a backup.
+    pub named: u64,
 }
 
 /// Runs one seed.

@@ -199,6 +199,7 @@ fn segment(name: &str, options: &[&str]) -> Parsed<Command> {
         name: name.to_owned(),
         pages,
         policy,
+        replicas: 0,
     };
     Ok(Command::Segment {
         plan,

@@ -10,7 +10,8 @@ use std::time::Instant;
 /// The small simulators.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Small {
-    Labelled,
+    /// With a replica, or not.
+    Labelled(bool),
     Views,
     Private,
     /// Until so many lives have joined.
@@ -24,7 +25,7 @@ impl Small {
     /// The option of `cargo xtask sim`.
     fn option(self) -> &'static str {
         match self {
-            Self::Labelled => "--labelled",
+            Self::Labelled(_) => "--labelled",
             Self::Views => "--views",
             Self::Private => "--private",
             Self::Churn(_) => "--churn",
@@ -35,21 +36,26 @@ impl Small {
     fn settings(self) -> String {
         match self {
             Self::Churn(joins) => format!(" --joins {joins}"),
+            Self::Labelled(true) => " --replicas".into(),
             _ => String::new(),
         }
     }
 
     fn run(self, seed: u64, profile: Profile) -> Result<Counts, String> {
         match self {
-            Self::Labelled => labelled(Labelled {
+            Self::Labelled(replica) => labelled(Labelled {
                 seed,
                 profile,
                 planted: None,
+                replicas: replica.into(),
             })
             .map(|seen| {
                 vec![
                     ("loads compared", seen.loads),
                     ("diffs merged", seen.merged),
+                    ("hosts vanished", seen.crashed),
+                    ("while all was on two", seen.survived),
+                    ("accesses of lost pages", seen.failed),
                 ]
             }),
             Self::Views => views(of_views(seed, profile)).map(|seen| {
@@ -95,7 +101,7 @@ impl Small {
     /// The whole log of a seed, and what it broke.
     fn told(self, seed: u64, profile: Profile) -> (String, Option<String>) {
         match self {
-            Self::Labelled | Self::Churn(_) => (String::new(), self.run(seed, profile).err()),
+            Self::Labelled(_) | Self::Churn(_) => (String::new(), self.run(seed, profile).err()),
             Self::Views => {
                 let (log, result) = views_told(of_views(seed, profile));
                 (log, result.err())

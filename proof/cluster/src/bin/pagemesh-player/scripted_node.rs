@@ -140,6 +140,7 @@ impl Strings {
             ("lock", [key]) => self.lock(*key),
             ("unlock", [key]) => self.unlock(*key),
             ("turns", [key]) => self.turns(*key),
+            ("count", [key, at, times]) => self.count(*key, *at as usize, *times),
             ("barrier", [key, parties]) => self.barrier(*key, *parties),
             ("condition", [key, lock]) => self.condition(*key, *lock),
             ("change", [at, byte]) => self.change(*at, *byte),
@@ -295,6 +296,17 @@ impl Strings {
             }
             turns += 1;
         }
+    }
+
+    /// Adds one to a word, with a lock held, so many times.
+    fn count(&self, key: u64, at: usize, times: u64) -> Result<String> {
+        let lock = self.segment.lock(key);
+        for _ in 0..times {
+            let guard = lock.lock()?;
+            self.store(at, self.memory.load_u64(at)? + 1)?;
+            guard.unlock();
+        }
+        Ok("done".into())
     }
 
     fn barrier(&self, key: u64, parties: u64) -> Result<String> {

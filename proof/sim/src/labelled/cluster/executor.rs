@@ -1,17 +1,20 @@
 //! What a daemon does: it carries out what its node decided.
 
 use super::{Cluster, Event, Thread};
-use crate::labelled::memory::{Memory, Tail};
+use crate::labelled::memory::{Memory, Planted, Tail};
 use crate::labelled::program::Step;
 use crate::network::{kind, legible};
 use crate::small::{Check, Driver, Executor, Turn, address, host_at};
+use pagemesh_core::release::{Body, Kept};
 use pagemesh_core::{
     Afterwards, At, DiffBatch, DiffExecutor, DiffWork, Effect, Event as Seen, Input, Mappings,
     Node, PageRange, Reclaimed, Reply, Rights, Source, Time,
 };
 use pagemesh_wire::header::Header;
 use pagemesh_wire::lockword::LockWord;
-use pagemesh_wire::peer::{DiffName, Diffs, Message, Policy, Refusal, Rule, Spread};
+use pagemesh_wire::peer::{
+    DiffName, Diffs, Message, Payload, Policy, PolicyMessage, Refusal, Rule, Spread,
+};
 use pagemesh_wire::{ClientId, MappingId, PageIndex, SegmentId, SyncKey, Ticket, VectorTime};
 
 impl Cluster {
@@ -252,6 +255,12 @@ impl Cluster {
         message: &Message,
         behind: &[u8],
     ) {
+        if let Some(keep) = self.named(message) {
+            self.sighted.named += 1;
+            if self.planted == Some(Planted::KeptTooSoon) {
+                return self.keep_too_soon((host, to), header, keep);
+            }
+        }
         let mut bytes = Vec::new();
         message.encode(header, &mut bytes);
         bytes.extend_from_slice(behind);
@@ -267,9 +276,49 @@ impl Cluster {
         }
     }
 
+    /// The last interval that a message names to a backup, and its segment.
+    fn named(&self, message: &Message) -> Option<(SegmentId, u64)> {
+        let Message::Policy(said) = message else {
+            return None;
+        };
+        let segment = said.segment;
+        match Body::read(&said.body).filter(|_| self.replicas > 0) {
+            Some(Body::Keep(keep)) => Some((segment, keep.upto)),
+            _ => None,
+        }
+    }
+
+    /// It is planted that a backup says that it has everything, and has nothing.
+    fn keep_too_soon(
+        &mut self,
+        (host, to): (usize, usize),
+        header: Header,
+        (segment, upto): (SegmentId, u64),
+    ) {
+        let header = Header {
+            from: header.to,
+            to: header.from,
+            incarnation: self.hosts[to].incarnation,
+            ..header
+        };
+        let time = VectorTime::ZERO;
+        let body = Payload::of(&Body::Kept(Kept { upto, time }));
+        let mut bytes = Vec::new();
+        Message::Policy(PolicyMessage { segment, body }).encode(header, &mut bytes);
+        let at = Time(self.queue.now().0 + 1_000);
+        let source = address(to);
+        let to = host;
+        self.schedule(at, Event::Arrival { to, source, bytes });
+    }
+
     /// A host vanishes, with its threads; nobody is told.
     pub(super) fn crash(&mut self, host: usize) {
         self.note(host, || "vanishes".into());
+        if self.is_on_two_hosts().is_err() {
+            self.may_fail = true;
+        } else {
+            self.sighted.survived += u64::from(self.replicas > 0);
+        }
         self.hosts[host].gone = true;
         self.golden.host_died(host);
         self.sighted.crashed += 1;
@@ -308,6 +357,12 @@ impl Cluster {
     fn fails(&mut self, host: usize, mapping: MappingId, page: PageIndex, why: &Refusal) -> Check {
         if !self.golden.somebody_died() {
             return Err(format!("{page} fails: {why}"));
+        }
+        if !self.may_fail {
+            return Err(format!(
+                "INV-seen-survives: {page} fails on h{}: {why}",
+                host + 1
+            ));
         }
         self.sighted.failed += 1;
         for thread in 0..self.threads.len() {

@@ -76,6 +76,21 @@ impl Plan {
         }
     }
 
+    /// The same, where a host vanishes under every profile.
+    pub(in crate::labelled) fn of_a_death(dice: &mut Dice, profile: Profile) -> Self {
+        let mut plan = Self::drawn(dice, profile);
+        while !plan.shape.has_crashes() {
+            let shape = &mut plan.shape;
+            shape.parts = parts(dice, &plan.threads, (shape.phases, plan.home), true);
+        }
+        plan.shape.reduces = false;
+        let shape = &plan.shape;
+        let threads = 0..plan.threads.len();
+        plan.programs = threads.map(|thread| shape.program(dice, thread)).collect();
+        plan.patience = Time(PATIENCE.0 * 4);
+        plan
+    }
+
     /// The same under another policy.
     #[cfg(test)]
     pub(in crate::labelled) fn under(self, policy: Policy) -> Self {

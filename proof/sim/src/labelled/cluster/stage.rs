@@ -85,6 +85,7 @@ impl Stage {
             seed: 1,
             profile: Profile::Calm,
             planted: None,
+            replicas: 0,
         };
         let mut dice = Dice::stream(options.seed, "scenario");
         let segment = (plan.pages as usize, plan.policy);

@@ -57,7 +57,7 @@ impl Cluster {
             size: ByteLen((self.shape.pages * PAGE_SIZE) as u64),
             mode: 0o600,
             policy: self.policy,
-            replicas: 0,
+            replicas: self.replicas,
         };
         let creates = self.threads[thread].host == self.home;
         let request = Request::Open {
