@@ -26,11 +26,14 @@ class Release:
     """A load sees what was stored before it by the array's *own* locks and barriers.
 
     See :meth:`Array.lock` and :meth:`Array.barrier`. Several nodes may write one page at once; only
-    what they changed travels, when somebody touches it who must see it.
+    what they changed travels, when somebody touches it who must see it. With ``replicas=1`` one other
+    node has what a node stored before anybody hears of it, and it outlives the node that stored it.
     """
 
+    replicas: int = 0
+
     def _keywords(self):
-        return {"policy": "release"}
+        return {"policy": "release", "replicas": self.replicas}
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def policy_of(policy, local=None):
         return Views()
     if not isinstance(policy, (Sequential, Release, Private, Views)):
         raise ValueError(
-            f"unknown policy {policy!r}; there are pagemesh.Sequential(...), pagemesh.Release(), "
+            f"unknown policy {policy!r}; there are pagemesh.Sequential(...), pagemesh.Release(...), "
             "pagemesh.Views(...) and pagemesh.Private(...)"
         )
     return policy
@@ -115,4 +118,4 @@ def known_policy(name):
         return Private(known["local"], known["copies"])
     if known["policy"] == "views":
         return Views(known["prefix"], known["replicas"])
-    return Release()
+    return Release(known["replicas"])

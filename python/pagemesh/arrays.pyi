@@ -23,7 +23,8 @@ class Sequential:
     window: float | None = None
 
 @dataclass(frozen=True)
-class Release: ...
+class Release:
+    replicas: int = 0
 
 @dataclass(frozen=True)
 class Private:

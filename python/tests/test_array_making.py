@@ -123,7 +123,7 @@ def test_another_policy_is_refused(cluster, name):
             pagemesh.array(name, 10, policy=other)
     assert pagemesh.array(name, 10, policy=pagemesh.Release()).policy == pagemesh.Release()
     assert pagemesh.attach(name).policy == pagemesh.Release()
-    assert "policy=Release()" in repr(made)
+    assert "policy=Release(replicas=0)" in repr(made)
     made.unlink()
     fixed = pagemesh.Sequential("fixed", 0.5)
     made = pagemesh.array(name, 10, policy=fixed)
@@ -137,7 +137,7 @@ def test_another_policy_is_refused(cluster, name):
 
 def test_segments_and_repr_say_what_there_is(cluster, name):
     made = pagemesh.array(name, (2, 3), "i4", order="F", policy="release")
-    about = f"name={name!r}, shape=(2, 3), dtype=int32, policy=Release()"
+    about = f"name={name!r}, shape=(2, 3), dtype=int32, policy=Release(replicas=0)"
     assert repr(made) == f"Array([[0, 0, 0],\n       [0, 0, 0]], {about})"
     assert repr(made[0]).startswith("Array([0, 0, 0], name=")
     raw = SharedMemory(f"{name}-raw", create=True, size=4096)

@@ -6,7 +6,10 @@ import pytest
 import pagemesh
 
 
-@pytest.fixture(params=["release", pagemesh.Release()], ids=["by name", "by object"])
+@pytest.fixture(
+    params=["release", pagemesh.Release(), pagemesh.Release(replicas=1)],
+    ids=["by name", "by object", "with a replica"],
+)
 def grid(cluster, name, request):
     array = pagemesh.array(name, (64, 1024), "i8", policy=request.param)
     yield array
