@@ -1,10 +1,11 @@
 //! Segments of policy `release` with a replica: what another node has heard of outlives the node that
 //! stored it.
 
-use crate::release::release;
+use crate::release::{labelled, release};
 use crate::replicas::is_kept;
 use crate::support::{Cluster, eventually, load, store};
 use pagemesh::{Access, Options, PAGE_SIZE};
+use pagemesh_cli::sandbox::Plan;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
@@ -13,6 +14,11 @@ fn with_replica() -> Options {
         replicas: 1,
         ..release()
     }
+}
+
+#[test]
+fn a_labelled_program_finds_the_same_with_a_replica() {
+    labelled(Plan::new(4), 1, with_replica(), |_| {});
 }
 
 /// A node hears of stores by a lock, and does not look at them before their node is dead, which was
