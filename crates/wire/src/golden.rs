@@ -82,6 +82,59 @@ fn between_daemons() {
     );
 }
 
+/// `golden/peer-4.txt` has the bytes that version 4 had for its messages, calls and replies: they
+/// are read, and what they say is written as they are.
+#[test]
+fn version_4_is_spoken_as_it_was() {
+    use crate::peer::version_4;
+    let mut rows = 0;
+    let calls: &[u8] = &[7, 9, 8];
+    for (of, front) in [("Message", &[][..]), ("Call", calls), ("Reply", &[8, 9])] {
+        for (name, bytes) in fixed(include_str!("golden/peer-4.txt"), of) {
+            let bytes = [front, &bytes].concat();
+            let (message, left) = version_4::decode(&bytes).expect(name);
+            assert!(left.is_empty(), "{name}");
+            let again = version_4::encode(&message, Vec::new()).unwrap();
+            assert_eq!(again, bytes, "{name}");
+            rows += 1;
+        }
+    }
+    assert_eq!(rows, 106, "rows of messages, calls and replies");
+}
+
+/// The bytes that a file fixed for the variants of one enum.
+fn fixed(file: &'static str, of: &'static str) -> impl Iterator<Item = (&'static str, Vec<u8>)> {
+    file.lines().filter_map(move |line| {
+        let (name, hex) = line.split_once(' ').unwrap();
+        let (its, _) = name.split_once("::").unwrap();
+        let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+        let bytes = || (0..hex.len()).step_by(2).map(byte).collect();
+        (its == of).then(|| (name, bytes()))
+    })
+}
+
+/// `golden/local-6.txt` has the bytes that version 6 had for its requests and replies: they are read
+/// and written as they were.
+#[test]
+fn version_6_of_the_local_protocol_is_spoken_as_it_was() {
+    fn unchanged<T: Serialize + DeserializeOwned>(of: &'static str) -> usize {
+        let rows = fixed(include_str!("golden/local-6.txt"), of);
+        rows.map(|(name, bytes)| {
+            let (said, left) = take_from_bytes::<T>(&bytes).expect(name);
+            assert!(left.is_empty(), "{name}");
+            assert_eq!(
+                postcard::to_extend(&said, Vec::new()).unwrap(),
+                bytes,
+                "{name}"
+            );
+        })
+        .count()
+    }
+    let requests = unchanged::<crate::local::RequestPacket>("Request");
+    let replies = unchanged::<crate::local::ReplyPacket>("Reply");
+    assert_eq!((requests, replies), (54, 27));
+}
+
 #[test]
 fn between_a_program_and_its_daemon() {
     compare(

@@ -1,12 +1,16 @@
 //! The fixed header in front of every datagram between daemons.
 
-use crate::{ClusterId, Incarnation, NodeId, Term};
+use crate::{ClusterId, Incarnation, NodeId, Term, Versions};
 
 /// Bytes of a header.
 pub const HEADER_SIZE: usize = 32;
 
-/// Spoken here. Another number is refused with a clear error; see `docs/protocol.md`.
-pub const PROTOCOL_VERSION: u8 = 4;
+/// The newest version of the protocol that this program speaks.
+pub const PROTOCOL_VERSION: u8 = 5;
+
+/// The oldest. Datagrams of all versions from there to [`PROTOCOL_VERSION`] are read at any time;
+/// in which of them a cluster speaks is negotiated (decision 47).
+pub const OLDEST_VERSION: u8 = 4;
 
 /// Largest datagram ever sent: header, body and one page.
 pub const MAX_DATAGRAM: usize = 16 * 1024;
@@ -17,12 +21,12 @@ pub(crate) const MAGIC: [u8; 2] = *b"PM";
 /// once the form was taken off; [`Header::split`] refuses any other value.
 const FORM: usize = 3;
 
-/// The form of a datagram of this version; zero, as for most, if its body is followed by a plain
-/// page or by nothing. Zero also for other datagrams, which are refused elsewhere.
+/// The form of a datagram of a version that is spoken here; zero, as for most, if its body is
+/// followed by a plain page or by nothing. Zero also for other datagrams, which are refused elsewhere.
 #[must_use]
 pub fn form(datagram: &[u8]) -> u8 {
     match datagram.first_chunk::<HEADER_SIZE>() {
-        Some(head) if head[..3] == [MAGIC[0], MAGIC[1], PROTOCOL_VERSION] => head[FORM],
+        Some(head) if head[..2] == MAGIC && Versions::SPOKEN.contains(head[2]) => head[FORM],
         _ => 0,
     }
 }
@@ -46,6 +50,8 @@ pub fn set_receiver(datagram: &mut [u8], to: NodeId) {
 /// The fields of every datagram before its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header {
+    /// The version of the protocol in which the message is encoded.
+    pub version: u8,
     /// The cluster spoken in; zero from a host that has not joined yet.
     pub cluster: ClusterId,
     /// The sender; [`NodeId::NONE`] from a host that has not joined yet.
@@ -74,7 +80,7 @@ pub enum HeaderError {
     #[error("not a PageMesh datagram")]
     Foreign,
     /// Another version of the protocol: upgrade the older daemon.
-    #[error("protocol version {0}, but this daemon speaks {PROTOCOL_VERSION}")]
+    #[error("protocol version {0}, but this daemon speaks {here}", here = Versions::SPOKEN)]
     Version(u8),
     /// Longer than anything we ever say.
     #[error("datagram longer than {MAX_DATAGRAM} bytes")]
@@ -98,7 +104,7 @@ impl Header {
     pub fn encode(&self) -> [u8; HEADER_SIZE] {
         let mut bytes = [0; HEADER_SIZE];
         bytes[0..2].copy_from_slice(&MAGIC);
-        bytes[2] = PROTOCOL_VERSION;
+        bytes[2] = self.version;
         bytes[4..6].copy_from_slice(&self.from.0.to_le_bytes());
         bytes[6..8].copy_from_slice(&self.to.0.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.cluster.0.to_le_bytes());
@@ -123,7 +129,7 @@ impl Header {
         if head[0..2] != MAGIC {
             return Err(HeaderError::Foreign);
         }
-        if head[2] != PROTOCOL_VERSION {
+        if !Versions::SPOKEN.contains(head[2]) {
             return Err(HeaderError::Version(head[2]));
         }
         let word = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
@@ -131,6 +137,7 @@ impl Header {
             u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes are eight"))
         };
         let header = Self {
+            version: head[2],
             from: NodeId(word(4)),
             to: NodeId(word(6)),
             cluster: ClusterId(long(8)),
@@ -161,6 +168,7 @@ mod tests {
 
     fn sample() -> Header {
         Header {
+            version: PROTOCOL_VERSION,
             cluster: ClusterId(0x1122_3344_5566_7788),
             from: NodeId(3),
             to: NodeId(4),
@@ -181,13 +189,23 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        let golden = "504d040003000400887766554433221109000000000000000200050002000701";
-        let hex: String = sample()
-            .encode()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        assert_eq!(hex, golden);
+        for version in OLDEST_VERSION..=PROTOCOL_VERSION {
+            let golden = format!(
+                "504d{version:02x}0003000400887766554433221109000000000000000200050002000701"
+            );
+            let header = Header {
+                version,
+                ..sample()
+            };
+            let bytes = header.encode();
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(hex, golden);
+            let datagram = [&bytes[..], b"bo"].concat();
+            assert_eq!(
+                Header::split(&datagram).map(|(header, ..)| header),
+                Ok(header)
+            );
+        }
     }
 
     #[test]
@@ -219,7 +237,10 @@ mod tests {
             bad
         };
         assert_eq!(Header::split(&with(0, b'X')), Err(HeaderError::Foreign));
-        assert_eq!(Header::split(&with(2, 9)), Err(HeaderError::Version(9)));
+        for version in [0, OLDEST_VERSION - 1, PROTOCOL_VERSION + 1, 0xff] {
+            let foreign = Err(HeaderError::Version(version));
+            assert_eq!(Header::split(&with(2, version)), foreign);
+        }
         assert_eq!(Header::split(&with(3, 1)), Err(HeaderError::Malformed));
         assert_eq!(Header::split(&with(5, 0xff)), Err(HeaderError::Malformed));
         assert_eq!(Header::split(&with(27, 1)), Err(HeaderError::Malformed));

@@ -22,6 +22,7 @@ pub mod sysv;
 mod text;
 mod units;
 mod vector_time;
+mod versions;
 
 pub use ids::{
     CallId, ClientId, ClusterId, Incarnation, MappingId, NodeId, RequestId, SegmentId, SyncKey,
@@ -31,3 +32,4 @@ pub use node_set::NodeSet;
 pub use public_key::PublicKey;
 pub use units::{ByteLen, ByteOffset, PAGE_SIZE, PageCount, PageIndex};
 pub use vector_time::VectorTime;
+pub use versions::{Program, Release, Versions};

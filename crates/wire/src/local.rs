@@ -14,7 +14,7 @@ mod trouble;
 mod view;
 
 use crate::peer::{
-    Credentials, FilePart, Member, MemoryReport, Reduction, SegmentInfo, SegmentSpec,
+    Credentials, FilePart, Member, MemoryReport, Reduction, SegmentInfo, SegmentSpec, version_4,
 };
 use crate::sysv;
 use crate::{
@@ -37,8 +37,13 @@ pub const MAX_PACKET: usize = 64 * 1024;
 /// Most descriptors one packet carries.
 pub const MAX_FDS: usize = 4;
 
-/// Spoken on the Unix socket; both sides must agree.
-pub const LOCAL_VERSION: u32 = 6;
+/// The newest version that is spoken on the Unix socket.
+pub const LOCAL_VERSION: u32 = 7;
+
+/// The oldest. A process says in its hello which one it speaks; where daemon and process are of
+/// different releases, it is one of the older release. Variants are only ever appended: a reply that
+/// changes becomes a new one, which processes of older versions do not get ([`Reply::in_version`]).
+pub const OLDEST_LOCAL_VERSION: u32 = 6;
 
 /// One packet from a process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -64,7 +69,7 @@ pub enum Request {
     /// First on every socket. → [`Reply::Welcome`], with a descriptor of
     /// `/dev/userfaultfd` where the daemon has one to lend.
     Hello {
-        /// Must be [`LOCAL_VERSION`].
+        /// From [`OLDEST_LOCAL_VERSION`] to [`LOCAL_VERSION`].
         version: u32,
         /// The program, for people who look.
         program: String,
@@ -134,7 +139,7 @@ pub enum Request {
         /// At most so many known pages.
         limit: u32,
     },
-    /// Everyone. → [`Reply::Members`].
+    /// Everyone. → [`Reply::Everyone`].
     Members,
     /// This node. → [`Reply::Status`].
     Status,
@@ -415,6 +420,17 @@ pub enum Request {
 }
 
 impl Request {
+    /// Hellos of a process, in its newest version and then in older ones: a daemon of an older
+    /// release refuses those that it does not speak, and listens for the next.
+    pub fn hellos(program: &str) -> impl Iterator<Item = Self> + use<> {
+        let program = program.to_owned();
+        let versions = (OLDEST_LOCAL_VERSION..=LOCAL_VERSION).rev();
+        versions.map(move |version| Self::Hello {
+            version,
+            program: program.clone(),
+        })
+    }
+
     /// Whether it may go through the request slot: as a rule it is short, its only reply is, too, and
     /// that comes soon.
     #[must_use]
@@ -496,12 +512,12 @@ pub enum Reply {
     Segments(Vec<SegmentInfo>),
     /// Pages known to this node.
     Pages(PageReport),
-    /// Everyone.
+    /// Everyone, up to version 6.
     Members {
         /// Rises with every change.
         epoch: u64,
         /// By number.
-        members: Vec<Member>,
+        members: Vec<version_4::Member>,
     },
     /// This node.
     Status(NodeStatus),
@@ -552,6 +568,51 @@ pub enum Reply {
     FilePages(FileFrames),
     /// The memory of a node.
     Memory(MemoryReport),
+    /// Everyone, since version 7.
+    Everyone {
+        /// Rises with every change.
+        epoch: u64,
+        /// The version of the protocol between daemons in which the cluster speaks.
+        spoken: u8,
+        /// By number.
+        members: Vec<Member>,
+    },
+}
+
+impl Reply {
+    /// The same, for a process that speaks this version.
+    #[must_use]
+    pub fn in_version(self, version: u32) -> Self {
+        match self {
+            Self::Everyone { epoch, members, .. } if version < 7 => Self::Members {
+                epoch,
+                members: members.iter().map(Into::into).collect(),
+            },
+            Self::Refused(why @ Refusal::Versions { .. }) if version < 7 => {
+                Self::Refused(Refusal::Invalid(why.to_string()))
+            }
+            other => other,
+        }
+    }
+
+    /// The members, with their epoch and the version in which they speak, in a reply of any version.
+    ///
+    /// # Errors
+    /// The reply, if it is another one.
+    pub fn into_members(self) -> Result<(u64, u8, Vec<Member>), Box<Self>> {
+        match self {
+            Self::Everyone {
+                epoch,
+                spoken,
+                members,
+            } => Ok((epoch, spoken, members)),
+            Self::Members { epoch, members } => {
+                let members = members.into_iter().map(Into::into).collect();
+                Ok((epoch, version_4::VERSION, members))
+            }
+            other => Err(Box::new(other)),
+        }
+    }
 }
 
 /// The process at the other end of a socket, as the kernel names it.

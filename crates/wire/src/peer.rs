@@ -3,11 +3,12 @@
 //! A datagram is a [`Header`], a [`Message`] in
 //! [postcard](https://postcard.jamesmunns.com/wire-format) encoding, and, where
 //! the message announces them, contents: exactly one page ([`Contents::Bytes`]) or
-//! diffs ([`Diffs`]). Variants are only ever appended; anything else raises [`PROTOCOL_VERSION`](crate::header::PROTOCOL_VERSION).
+//! diffs ([`Diffs`]). Variants are only ever appended; anything else raises [`PROTOCOL_VERSION`](crate::header::PROTOCOL_VERSION),
+//! and the encoding before is kept ([`version_4`]).
 
 use crate::header::{HEADER_SIZE, Header, HeaderError, MAX_DATAGRAM};
 use crate::sysv::{self, keys};
-use crate::{CallId, Incarnation, NodeId, PAGE_SIZE, SegmentId, SyncKey, Term};
+use crate::{CallId, Incarnation, NodeId, PAGE_SIZE, Program, SegmentId, SyncKey, Term};
 use core::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,7 @@ mod decision;
 mod diffs;
 mod global;
 mod inheritance;
+mod manner;
 mod member;
 mod page;
 mod payload;
@@ -24,6 +26,7 @@ mod refusal;
 mod segment;
 mod shared;
 mod token;
+pub mod version_4;
 
 pub use addressee::Addressee;
 pub use decision::{Decision, Decisions};
@@ -33,6 +36,7 @@ pub use global::{
     PageSeal, Placement, Put,
 };
 pub use inheritance::{Arrival, Inheritance, Owner, Service};
+pub use manner::Manner;
 pub use member::{Health, Join, Member, MemberView, Resume, Resumed, Welcome};
 pub use page::{
     Access, Ask, AskMany, Contents, CopyToSend, Data, Invalidate, InvalidateAck, Locate, Located,
@@ -419,6 +423,9 @@ pub enum Message {
     Resumed(Resumed),
     /// See [`SendCopies`].
     SendCopies(SendCopies),
+    /// To the coordinator, with heartbeats, as long as its view says otherwise: the sender's
+    /// program. Version 4 does not know it.
+    Runs(Program),
 }
 
 /// Why a datagram's body was not understood.
@@ -504,18 +511,23 @@ impl Message {
         }
     }
 
-    /// Appends header and message to `datagram`; contents, if any, are to be appended after them.
+    /// Appends header and message to `datagram`, encoded in the header's version; contents, if any,
+    /// are to be appended after them.
     ///
     /// # Panics
     /// If the message is larger than a datagram: every list in it is bounded.
     pub fn encode(&self, mut header: Header, datagram: &mut Vec<u8>) {
         let start = datagram.len();
         datagram.extend_from_slice(&[0; HEADER_SIZE]);
-        let whole = postcard::to_extend(self, core::mem::take(datagram))
-            .expect("messages have no unencodable part");
+        let datagram_so_far = core::mem::take(datagram);
+        let whole = match header.version {
+            version_4::VERSION => version_4::encode(self, datagram_so_far),
+            _ => postcard::to_extend(self, datagram_so_far),
+        };
+        let whole = whole.expect("messages have no unencodable part");
         let body = whole.len() - start - HEADER_SIZE;
         assert!(
-            body <= MAX_DATAGRAM - HEADER_SIZE - PAGE_SIZE,
+            body + self.tail() <= MAX_DATAGRAM - HEADER_SIZE,
             "lists in messages are bounded"
         );
         header.body = body as u16;
@@ -526,11 +538,14 @@ impl Message {
     /// Takes a datagram apart: header, message and contents ([`Message::tail`]).
     ///
     /// # Errors
-    /// If any part of it is not as this version of the protocol says.
+    /// If any part of it is not as the version of the protocol says that its header names.
     pub fn decode(datagram: &[u8]) -> Result<(Header, Self, &[u8]), DecodeError> {
         let (header, body, page) = Header::split(datagram)?;
-        let (message, rest) =
-            postcard::take_from_bytes::<Self>(body).map_err(|_| DecodeError::Malformed)?;
+        let decoded = match header.version {
+            version_4::VERSION => version_4::decode(body),
+            _ => postcard::take_from_bytes(body),
+        };
+        let (message, rest): (Self, _) = decoded.map_err(|_| DecodeError::Malformed)?;
         if !rest.is_empty() {
             return Err(DecodeError::Malformed);
         }

@@ -190,7 +190,7 @@ samples! {
         Segment: Reply::Segment(info());
         Segments: Reply::Segments(vec![info()]);
         Pages: Reply::Pages(pages());
-        Members: Reply::Members { epoch: 300, members: vec![member()] };
+        Members: Reply::Members { epoch: 300, members: vec![(&member()).into()] };
         Status: Reply::Status(status());
         Slot: Reply::Slot { index: 300 };
         Locked: Reply::Locked { recovered: true };
@@ -212,6 +212,7 @@ samples! {
             here: 1, came: 0, missing: 8, frames: vec![PageIndex(7), PageIndex(300)],
         });
         Memory: Reply::Memory(super::peer::memory());
+        Everyone: Reply::Everyone { epoch: 300, spoken: 5, members: vec![member()] };
     }
 }
 

@@ -221,6 +221,20 @@ pub(super) fn member() -> Member {
         incarnation: Incarnation(7),
         key: PublicKey([5; 32]),
         health: Health::Left,
+        program: program(),
+    }
+}
+
+fn program() -> Program {
+    Program {
+        speaks: Versions {
+            oldest: 4,
+            newest: 200,
+        },
+        release: Release {
+            version: (1, 2, 300),
+            build: 0x1a2b_3c4d,
+        },
     }
 }
 
@@ -265,9 +279,10 @@ samples! {
         Reply: Message::Reply { call: CallId(9), body: Reply::Done };
         CancelCall: Message::CancelCall { call: CallId(9) };
         Join: Message::Join(Join {
-            name: "host".into(), incarnation: Incarnation(7), page_size: 4096, advertise: None,
+            name: "host".into(), incarnation: Incarnation(7), page_size: 4096, advertise: None, program: program(),
         }), Message::Join(Join {
             name: "host".into(), incarnation: Incarnation(7), page_size: 4096, advertise: Some(address()),
+            program: program(),
         });
         Welcome: Message::Welcome(Welcome {
             incarnation: Incarnation(7), node: NodeId(2), cluster: ClusterId(1), view: MemberView::default(),
@@ -330,6 +345,7 @@ samples! {
             reader: NodeId(4),
             copies: vec![CopyToSend { page: PageIndex(3), request: RequestId(300), version: Version(5) }],
         });
+        Runs: Message::Runs(program());
     }
 }
 
@@ -437,6 +453,7 @@ samples! {
         NotYetMember: Refusal::NotYetMember;
         Superseded: Refusal::Superseded { by: NodeId(2) };
         DeclaredDead: Refusal::DeclaredDead { was: NodeId(2), lost: "pages".into() };
+        Versions: Refusal::Versions { cluster: program().speaks, here: Versions::only(3) };
     }
 }
 

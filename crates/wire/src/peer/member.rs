@@ -1,6 +1,6 @@
 //! The members of a cluster.
 
-use crate::{ClusterId, Incarnation, NodeId, NodeSet, PublicKey, Term};
+use crate::{ClusterId, Incarnation, NodeId, NodeSet, Program, PublicKey, Term, Versions};
 use core::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +19,9 @@ pub struct Member {
     pub key: PublicKey,
     /// Alive, or why not.
     pub health: Health,
+    /// Which program its daemon is.
+    #[serde(default)]
+    pub program: Program,
 }
 
 /// Whether a member still counts.
@@ -86,6 +89,15 @@ impl MemberView {
         over.map(|member| member.id).collect()
     }
 
+    /// The versions of the protocol that all living members speak; none if there are no such, which
+    /// no coordinator allows.
+    #[must_use]
+    pub fn speaks(&self) -> Option<Versions> {
+        let mut all = self.living().map(|member| member.program.speaks);
+        let first = all.next()?;
+        all.try_fold(first, Versions::common)
+    }
+
     /// Which of two views is newer.
     #[must_use]
     pub fn age(&self) -> (Term, u64) {
@@ -104,6 +116,8 @@ pub struct Join {
     pub page_size: u32,
     /// Where it may be reached, if not where the datagram came from.
     pub advertise: Option<SocketAddr>,
+    /// Which program its daemon is.
+    pub program: Program,
 }
 
 /// The coordinator admits a host.

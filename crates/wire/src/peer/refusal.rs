@@ -1,7 +1,7 @@
 //! Why something is not done.
 
 use crate::header::PROTOCOL_VERSION;
-use crate::{NodeId, PAGE_SIZE};
+use crate::{NodeId, PAGE_SIZE, Versions};
 use serde::{Deserialize, Serialize};
 
 /// Why a request was refused.
@@ -51,7 +51,7 @@ pub enum Refusal {
     /// A limit of `limits.rs` was reached.
     #[error("limit reached: {0}")]
     Limit(String),
-    /// The cluster speaks another version of the protocol.
+    /// The cluster speaks another version of the protocol: what version 4 reads.
     #[error(
         "the cluster speaks protocol version {theirs}, this daemon version {PROTOCOL_VERSION}: \
          install the same release on all nodes (`pagemesh version` shows what each has)"
@@ -86,5 +86,17 @@ pub enum Refusal {
         was: NodeId,
         /// What was lost.
         lost: String,
+    },
+    /// The cluster and this daemon have no version of the protocol in common.
+    #[error(
+        "the cluster speaks protocol versions {cluster}, this daemon {here}: install a release on \
+         this host that speaks one of the cluster's (`pagemesh members -o wide` there shows them, \
+         `pagemesh version` what this one speaks)"
+    )]
+    Versions {
+        /// Those that all members speak.
+        cluster: Versions,
+        /// Those of the daemon that was refused.
+        here: Versions,
     },
 }
