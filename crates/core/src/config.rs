@@ -3,7 +3,7 @@
 use crate::control::Kept;
 use core::net::SocketAddr;
 use core::time::Duration;
-use pagemesh_wire::{ByteLen, ClusterId, Incarnation, NodeId, PublicKey, Term};
+use pagemesh_wire::{ByteLen, ClusterId, Incarnation, NodeId, Program, PublicKey, Term, Versions};
 use serde::{Deserialize, Serialize};
 
 /// The configuration that a node is started with.
@@ -34,6 +34,10 @@ pub struct Config {
     /// Whether this node, when it coordinates or is the standby, puts decisions on a disk
     /// ([`Effect::Keep`](crate::Effect::Keep)).
     pub keeps: bool,
+    /// The program of this daemon, and the versions of the protocol that it speaks: it reads these
+    /// and no others.
+    #[serde(default)]
+    pub program: Program,
 }
 
 impl Config {
@@ -56,6 +60,7 @@ impl Config {
             standby: false,
             rejoin: false,
             keeps: false,
+            program: Program::of(Versions::SPOKEN),
         }
     }
 

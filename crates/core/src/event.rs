@@ -101,6 +101,8 @@ events! {
     Malformed {} => "malformed",
     /// A datagram of another version of the protocol was dropped.
     ForeignVersion { source: SocketAddr, version: u8 } => "foreign_version",
+    /// The version of the protocol in which the cluster speaks, as far as this node knows.
+    Speaks { version: u8 } => "spoken_version_changes",
     /// A datagram of a stranger, another cluster or a former life was dropped.
     Stranger {} => "strangers",
     /// An access could not be served: its page is lost.

@@ -5,7 +5,8 @@ use core::net::SocketAddr;
 use pagemesh_wire::local::{Advice, View};
 use pagemesh_wire::peer::{Access, Call, Credentials};
 use pagemesh_wire::{
-    ClientId, MappingId, NodeId, PageCount, PageIndex, PublicKey, SegmentId, SyncKey, Ticket,
+    ClientId, MappingId, NodeId, PageCount, PageIndex, Program, PublicKey, SegmentId, SyncKey,
+    Ticket, Versions,
 };
 use serde::{Deserialize, Serialize};
 
@@ -156,6 +157,8 @@ pub enum Input<'a> {
     /// The disk may lack batches that were given to it, because another daemon went on for the one
     /// that wrote them: everything is to be written anew.
     KeepAnew,
+    /// Another program goes on in the place of the daemon before.
+    Runs(Program),
 }
 
 impl Input<'_> {
@@ -225,6 +228,7 @@ impl Input<'_> {
             Self::Budgets(budgets) => Input::Budgets(budgets),
             Self::Kept { batch } => Input::Kept { batch },
             Self::KeepAnew => Input::KeepAnew,
+            Self::Runs(program) => Input::Runs(program),
         })
     }
 }
@@ -379,5 +383,11 @@ pub enum Request {
         filled: u64,
         /// The frames, in the order of the pages.
         frames: Vec<PageIndex>,
+    },
+    /// A program that speaks these versions of the protocol, and not all that this one speaks, is to
+    /// take the place of this one: answered when nobody speaks another version to this node.
+    MakeRoom {
+        /// The versions.
+        speaks: Versions,
     },
 }

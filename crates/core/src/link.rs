@@ -10,8 +10,8 @@ use core::net::SocketAddr;
 use pagemesh_wire::header::{Header, HeaderError};
 use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{
-    Addressee, Call, DecodeError, Grant, Health, Located, Message, PassAck, PassAckMany, Refusal,
-    Spare, Subject,
+    Addressee, Call, DecodeError, Grant, Health, Located, Message, PassAck, PassAckMany, Spare,
+    Subject,
 };
 use pagemesh_wire::{NodeId, PageIndex, PublicKey, SegmentId, SyncKey, Version};
 
@@ -27,27 +27,31 @@ impl Services {
         key: PublicKey,
         bytes: &[u8],
     ) {
+        let speaks = cx.shell.config.program.speaks;
         match Message::decode(bytes) {
-            Ok((header, message, _)) => self.admit(cx, (source, key), header, message),
-            Err(DecodeError::Header(HeaderError::Version(version))) => {
+            Ok((header, message, _)) if speaks.contains(header.version) => {
+                self.admit(cx, (source, key), header, message);
+            }
+            Ok((Header { version, .. }, ..))
+            | Err(DecodeError::Header(HeaderError::Version(version))) => {
                 cx.emit(Event::ForeignVersion { source, version });
                 self.foreign(cx, source, bytes);
             }
-            Err(_) => cx.emit(Event::Malformed {}),
+            Err(_) => match Notice::decode(bytes) {
+                Some(notice) => self.noticed(cx, notice),
+                None => cx.emit(Event::Malformed {}),
+            },
         }
     }
 
-    /// A datagram of another protocol version. A host that wants to join is sent a notice; a node
-    /// that is joining and receives such a notice gives up.
+    /// A datagram of a protocol version that is not spoken here. A host that wants to join is sent a
+    /// notice.
     fn foreign(&mut self, cx: &mut Cx<'_>, source: SocketAddr, bytes: &[u8]) {
+        let speaks = cx.shell.config.program.speaks;
         if let Some(notice) = Notice::decode(bytes) {
-            let joining = matches!(self.membership.standing, Standing::Joining(_));
-            if joining && notice.to == cx.shell.config.incarnation {
-                let theirs = notice.version;
-                self.membership.out(cx, Refusal::Version { theirs });
-            }
+            self.noticed(cx, notice);
         } else if self.membership.standing == Standing::Member
-            && let Some(notice) = Notice::answering(bytes)
+            && let Some(notice) = Notice::answering(bytes, speaks)
         {
             let address = source;
             cx.push(Effect::SendNotice { address, notice });
@@ -56,7 +60,7 @@ impl Services {
 
     fn admit(&mut self, cx: &mut Cx<'_>, from: Sender, header: Header, message: Message) {
         match message {
-            Message::Join(join) => self.join(cx, from, &join),
+            Message::Join(join) => self.join(cx, from, header.version, &join),
             Message::Welcome(welcome) => {
                 let asked = matches!(self.membership.standing, Standing::Joining(_))
                     && welcome.incarnation == cx.shell.config.incarnation
@@ -155,12 +159,15 @@ impl Services {
                 // It is answered by nothing, or two nodes would say so to each other for ever.
                 return false;
             }
-            let header = cx.header(header.from);
-            let message = Box::new(Message::Expelled);
+            let message = Message::Expelled;
+            let header = Header {
+                version: header.version,
+                ..cx.header(header.from)
+            };
             cx.push(Effect::Send {
                 address: source,
                 header,
-                message,
+                message: Box::new(message),
                 page: None,
             });
         }
@@ -253,6 +260,7 @@ impl Services {
             }
             Message::HeartbeatAck { .. } => self.membership.heard(cx, from),
             Message::Expelled => self.expelled(cx),
+            Message::Runs(program) => self.told_program(cx, from, program),
             other => unreachable!("handled before: {other:?}"),
         }
     }

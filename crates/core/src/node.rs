@@ -17,7 +17,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use pagemesh_wire::local::{ControlStatus, DiskState, PageState};
 use pagemesh_wire::peer::{MemberView, Refusal, SegmentInfo};
-use pagemesh_wire::{ClientId, NodeId, PageIndex, PublicKey, SegmentId};
+use pagemesh_wire::{ClientId, NodeId, PageIndex, Program, PublicKey, SegmentId};
 use serde::{Deserialize, Serialize};
 
 /// One node of the cluster.
@@ -90,6 +90,18 @@ impl Node {
     pub fn names_of_the_gone(&self) -> Vec<(NodeId, String)> {
         let over = self.shell.view.over();
         self.services.places_of(&self.shell.memory, over)
+    }
+
+    /// The program that this node says it is.
+    #[must_use]
+    pub fn program(&self) -> Program {
+        self.shell.config.program
+    }
+
+    /// The version of the protocol in which the cluster speaks.
+    #[must_use]
+    pub fn spoken(&self) -> u8 {
+        self.shell.spoken
     }
 
     /// The public key of a member's datagrams.

@@ -233,13 +233,20 @@ impl UnderWay {
 /// Whether a request waits until this node has joined again. A node that is to leave or to take over
 /// is told at once that it is no member.
 fn may_wait(request: &Request) -> bool {
-    !matches!(request, Request::Leave | Request::Promote)
+    !matches!(
+        request,
+        Request::Leave | Request::Promote | Request::MakeRoom { .. }
+    )
 }
 
 /// The segment that a request is about.
 fn segment_of(request: &Request) -> Option<SegmentId> {
     match request {
-        Request::Open { .. } | Request::Leave | Request::Promote | Request::Sysv(_) => None,
+        Request::Open { .. }
+        | Request::Leave
+        | Request::Promote
+        | Request::MakeRoom { .. }
+        | Request::Sysv(_) => None,
         Request::Call { call, .. } => match call {
             Call::Declare { segment, .. }
             | Call::Close { segment }

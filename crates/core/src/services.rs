@@ -33,6 +33,7 @@ mod numbers;
 mod promotion;
 mod rejoin;
 mod resumption;
+mod upgrade;
 
 /// All services of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -145,12 +146,14 @@ impl Services {
             Input::Budgets(budgets) => self.budgets(cx, budgets),
             Input::Kept { batch } => self.kept(cx, batch),
             Input::KeepAnew => self.keep_anew(cx),
+            Input::Runs(program) => self.runs(cx, program),
         }
         self.want_plan(cx);
         self.global.shared.follow_members(cx);
         self.go_on(cx);
         self.go_on_leaving(cx);
         self.conclude_check(cx);
+        self.go_on_making_room(cx);
         self.stream_decisions(cx);
         self.keep(cx);
     }
@@ -167,6 +170,7 @@ impl Services {
                 Timer::Join => self.join_due(cx),
                 Timer::Heartbeat => {
                     self.membership.heartbeat(cx);
+                    self.tell_program(cx);
                     self.despair_of_leaving(cx);
                     self.promotion_due(cx);
                 }

@@ -16,9 +16,9 @@ use crate::timers::{Timer, Timers};
 use core::net::SocketAddr;
 use core::time::Duration;
 use pagemesh_wire::header::Header;
-use pagemesh_wire::peer::{Health, Member, MemberView, Message, Refusal};
+use pagemesh_wire::peer::{Health, Manner, Member, MemberView, Message, Refusal};
 use pagemesh_wire::{
-    ClusterId, MappingId, NodeId, NodeSet, PageIndex, RequestId, SegmentId, Ticket,
+    ClusterId, MappingId, NodeId, NodeSet, PageIndex, Program, RequestId, SegmentId, Ticket,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -33,6 +33,9 @@ pub(crate) struct Shell {
     pub(crate) view: MemberView,
     /// The living members, this node included.
     pub(crate) alive: NodeSet,
+    /// The version in which the cluster speaks: the newest that all members speak.
+    #[serde(default = "former")]
+    pub(crate) spoken: u8,
     pub(crate) timers: Timers,
     last_request: RequestId,
     /// Estimates of how long answers take.
@@ -50,10 +53,16 @@ pub(crate) struct Shell {
     pub(crate) former_coordinator: Option<NodeId>,
 }
 
+/// What a cluster speaks of which nobody says what it speaks.
+fn former() -> u8 {
+    Program::SILENT.speaks.newest
+}
+
 impl Shell {
     pub(crate) fn new(config: Config) -> Self {
         let memory = Memory::new(config.incarnation);
         Self {
+            spoken: config.program.speaks.oldest,
             config,
             memory,
             me: NodeId::NONE,
@@ -77,6 +86,9 @@ impl Shell {
             .filter(|member| member.health == Health::Alive)
             .map(|member| member.id)
             .collect();
+        let here = self.config.program.speaks;
+        let both = view.speaks().and_then(|all| all.common(here));
+        self.spoken = both.map_or(here.oldest, |both| both.newest);
         self.view = view;
     }
 
@@ -334,7 +346,7 @@ impl Cx<'_> {
         let Some(address) = self.address_of(to) else {
             return;
         };
-        let header = self.header(to);
+        let header = self.header_of(to, &message);
         self.push(Effect::Send {
             address,
             header,
@@ -350,9 +362,27 @@ impl Cx<'_> {
         (member.health == Health::Alive).then_some(member.address)
     }
 
-    /// The header of a datagram to `to`.
+    /// The header of a datagram with this message to `to`.
+    pub(crate) fn header_of(&self, to: NodeId, message: &Message) -> Header {
+        let header = self.header(to);
+        let manner = message.manner();
+        if manner == Manner::Spoken {
+            return header;
+        }
+        let here = self.shell.config.program.speaks;
+        let theirs = self.shell.view.member(to).map(|member| member.program);
+        let both = theirs.and_then(|program| program.speaks.common(here));
+        let version = match manner {
+            Manner::Newest => both.map_or(header.version, |both| both.newest),
+            _ => both.unwrap_or(here).oldest,
+        };
+        Header { version, ..header }
+    }
+
+    /// The header of a datagram to `to`, in the version that the cluster speaks.
     pub(crate) fn header(&self, to: NodeId) -> Header {
         Header {
+            version: self.shell.spoken,
             cluster: self.shell.cluster,
             from: self.me(),
             to,
@@ -387,10 +417,12 @@ impl Shell {
             incarnation: Incarnation(id.into()),
             key: PublicKey::NONE,
             health: Health::Alive,
+            program: shell.config.program,
         });
+        let members = members.collect();
         shell.set_view(MemberView {
             epoch: 1,
-            members: members.collect(),
+            members,
             term: pagemesh_wire::Term::FIRST,
             standby: NodeId::NONE,
             generation: 0,

@@ -219,6 +219,7 @@ mod tests {
             incarnation: Incarnation(u64::from(*id)),
             key: PublicKey::NONE,
             health: *health,
+            program: pagemesh_wire::Program::default(),
         });
         MemberView {
             epoch: 4,

@@ -11,7 +11,9 @@ use crate::time::Time;
 use crate::timers::Timer;
 use core::net::SocketAddr;
 use core::time::Duration;
-use pagemesh_wire::peer::{Decision, Health, Join, Member, MemberView, Message, Refusal, Welcome};
+use pagemesh_wire::peer::{
+    Decision, Health, Join, Member, MemberView, Message, Refusal, Welcome, version_4,
+};
 use pagemesh_wire::{Incarnation, NodeId, NodeSet, PAGE_SIZE, PublicKey};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -94,15 +96,17 @@ impl Coordinator {
         &mut self,
         cx: &mut Cx<'_>,
         (source, key): (SocketAddr, PublicKey),
+        version: u8,
         join: &Join,
     ) -> Verdict {
+        let answer_to = (source, version);
         let revoked = |member: &Member| {
             let same = member.key == key && key != PublicKey::NONE;
             let next = follows(member.incarnation, join.incarnation);
             member.health == Health::Revoked && (same || next)
         };
         if cx.shell.view.members.iter().any(revoked) {
-            unwelcome(cx, source, join, Refusal::NotMember);
+            unwelcome(cx, answer_to, join, Refusal::NotMember);
             return Verdict::Same;
         }
         let known = cx
@@ -122,7 +126,7 @@ impl Coordinator {
                 return Verdict::Same;
             }
             Some(_) => {
-                unwelcome(cx, source, join, Refusal::NotMember);
+                unwelcome(cx, answer_to, join, Refusal::NotMember);
                 return Verdict::Same;
             }
             None => {}
@@ -130,7 +134,7 @@ impl Coordinator {
         if join.page_size != PAGE_SIZE as u32 {
             unwelcome(
                 cx,
-                source,
+                answer_to,
                 join,
                 Refusal::PageSize {
                     theirs: join.page_size,
@@ -138,11 +142,15 @@ impl Coordinator {
             );
             return Verdict::Same;
         }
+        if let Err(why) = has_version_for_all(cx, version, join) {
+            unwelcome(cx, answer_to, join, why);
+            return Verdict::Same;
+        }
         let Some(next) = next_number(&cx.shell.view, cx.shell.config.keeps) else {
             if self.checks.may_free(&cx.shell.view) {
                 return Verdict::Same;
             }
-            unwelcome(cx, source, join, Refusal::ClusterFull);
+            unwelcome(cx, answer_to, join, Refusal::ClusterFull);
             return Verdict::Same;
         };
         Verdict::Changed(self.admit(cx, (source, key), join, next))
@@ -166,6 +174,7 @@ impl Coordinator {
             incarnation: join.incarnation,
             key,
             health: Health::Alive,
+            program: join.program,
         });
         self.watch(cx, node);
         if view.standby == NodeId::NONE && !cx.shell.config.keeps {
@@ -256,13 +265,17 @@ fn welcome(
     view: MemberView,
 ) {
     let cluster = cx.shell.cluster;
+    let here = cx.shell.config.program.speaks;
+    let theirs = view.member(node).map(|member| member.program.speaks);
+    let both = theirs.and_then(|theirs| theirs.common(here));
     let welcome = Welcome {
         incarnation,
         node,
         cluster,
         view,
     };
-    let header = cx.header(NodeId::NONE);
+    let mut header = cx.header(NodeId::NONE);
+    header.version = both.map_or(header.version, |both| both.newest);
     cx.push(Effect::Send {
         address,
         header,
@@ -271,13 +284,36 @@ fn welcome(
     });
 }
 
-fn unwelcome(cx: &mut Cx<'_>, address: SocketAddr, join: &Join, why: Refusal) {
+/// Whether a host speaks a version of the protocol that all members speak.
+fn has_version_for_all(cx: &Cx<'_>, version: u8, join: &Join) -> Result<(), Refusal> {
+    let here = join.program.speaks;
+    if !here.is_range() {
+        return Err(Refusal::Invalid(format!(
+            "this host says that it speaks protocol versions {here}, which is no range"
+        )));
+    }
+    let members = cx.shell.view.speaks();
+    let cluster = members.unwrap_or(cx.shell.config.program.speaks);
+    if cluster.common(here).is_some() {
+        return Ok(());
+    }
+    Err(match version {
+        version_4::VERSION => Refusal::Version {
+            theirs: cluster.newest,
+        },
+        _ => Refusal::Versions { cluster, here },
+    })
+}
+
+/// Refuses a host, in the version in which it asked.
+fn unwelcome(cx: &mut Cx<'_>, (address, version): (SocketAddr, u8), join: &Join, why: Refusal) {
     cx.emit(Event::JoinRefused {});
     let message = Message::Unwelcome {
         incarnation: join.incarnation,
         why,
     };
-    let header = cx.header(NodeId::NONE);
+    let mut header = cx.header(NodeId::NONE);
+    header.version = version;
     cx.push(Effect::Send {
         address,
         header,

@@ -5,9 +5,11 @@
 mod coordinator;
 mod doubt;
 mod name_check;
+mod upgrade;
 
 pub(crate) use coordinator::{Coordinator, Verdict};
 pub(crate) use doubt::Doubt;
+use upgrade::Upgrade;
 
 use crate::backoff::Backoff;
 use crate::config::Start;
@@ -76,6 +78,9 @@ pub(crate) struct Membership {
     told_names: u64,
     /// All lives that had ended when this node was asked which numbers it names.
     forgotten: NodeSet,
+    /// What this node says of its program.
+    #[serde(default)]
+    pub(crate) upgrade: Upgrade,
 }
 
 impl Membership {
@@ -92,6 +97,7 @@ impl Membership {
             born: 0,
             told_names: 0,
             forgotten: NodeSet::EMPTY,
+            upgrade: Upgrade::default(),
         }
     }
 
@@ -110,6 +116,7 @@ impl Membership {
                     incarnation: cx.shell.config.incarnation,
                     key: cx.shell.config.key,
                     health: Health::Alive,
+                    program: cx.shell.config.program,
                 };
                 let view = MemberView {
                     epoch: 1,
@@ -133,7 +140,7 @@ impl Membership {
             }
             Start::Join(address) => {
                 self.standing = Standing::Joining(cx.backoff(Timer::Join));
-                say_join(cx, address);
+                self.say_join(cx, address);
                 None
             }
             Start::Resume(_) => None,
@@ -147,7 +154,18 @@ impl Membership {
         self.echoes.clear();
         self.standing = Standing::Joining(Backoff::start(cx.now, JOIN_RETRY));
         cx.arm(cx.now + JOIN_RETRY, Timer::Join);
-        say_join(cx, address);
+        self.say_join(cx, address);
+    }
+
+    /// Asks for admission in another version of the protocol than before.
+    pub(crate) fn ask_in(&mut self, cx: &mut Cx<'_>, version: u8) {
+        let Start::Join(address) = cx.shell.config.start else {
+            return;
+        };
+        if self.asks_in(cx) != version {
+            self.upgrade.asks_in = Some(version);
+            self.say_join(cx, self.ask.unwrap_or(address));
+        }
     }
 
     /// Asks for admission again.
@@ -158,14 +176,14 @@ impl Membership {
         };
         let address = self.ask.unwrap_or(*address);
         cx.arm(cx.now + JOIN_RETRY, Timer::Join);
-        say_join(cx, address);
+        self.say_join(cx, address);
     }
 
     /// The asked node tells the coordinator's address.
     pub(crate) fn redirected(&mut self, cx: &mut Cx<'_>, to: SocketAddr) {
         if matches!(self.standing, Standing::Joining(_)) && self.ask != Some(to) {
             self.ask = Some(to);
-            say_join(cx, to);
+            self.say_join(cx, to);
         }
     }
 
@@ -177,6 +195,7 @@ impl Membership {
     /// This node is admitted.
     pub(crate) fn admitted(&mut self, cx: &mut Cx<'_>, welcome: Welcome) {
         self.standing = Standing::Member;
+        self.upgrade = Upgrade::default();
         self.coordinator_heard = cx.now;
         self.doubt = Doubt::begin(cx.now);
         cx.shell.me = welcome.node;
@@ -184,6 +203,8 @@ impl Membership {
         self.begin_life(welcome.view.generation);
         cx.shell.set_view(welcome.view);
         cx.emit(Event::Admitted { node: welcome.node });
+        let version = cx.shell.spoken;
+        cx.emit(Event::Speaks { version });
         if welcome.node != cx.coordinator() || cx.shell.config.may_be_replaced() {
             cx.arm(cx.now, Timer::Heartbeat);
         }
@@ -362,32 +383,35 @@ impl Membership {
         self.knocked = cx.now;
         let epoch = cx.shell.view.epoch;
         for (node, address) in dead {
-            let header = cx.header(node);
+            let message = Message::Heartbeat { epoch };
+            let header = cx.header_of(node, &message);
             cx.push(Effect::Send {
                 address,
                 header,
-                message: Box::new(Message::Heartbeat { epoch }),
+                message: Box::new(message),
                 page: None,
             });
         }
     }
-}
 
-fn say_join(cx: &mut Cx<'_>, address: SocketAddr) {
-    let config = &cx.shell.config;
-    let join = Join {
-        name: config.name.clone(),
-        incarnation: config.incarnation,
-        page_size: PAGE_SIZE as u32,
-        advertise: Some(config.address),
-    };
-    let header = cx.header(NodeId::NONE);
-    cx.push(Effect::Send {
-        address,
-        header,
-        message: Box::new(Message::Join(join)),
-        page: None,
-    });
+    fn say_join(&self, cx: &mut Cx<'_>, address: SocketAddr) {
+        let config = &cx.shell.config;
+        let join = Join {
+            name: config.name.clone(),
+            incarnation: config.incarnation,
+            page_size: PAGE_SIZE as u32,
+            advertise: Some(config.address),
+            program: config.program,
+        };
+        let mut header = cx.header(NodeId::NONE);
+        header.version = self.asks_in(cx);
+        cx.push(Effect::Send {
+            address,
+            header,
+            message: Box::new(Message::Join(join)),
+            page: None,
+        });
+    }
 }
 
 /// How long other nodes may be silent while the coordinator is silent, too.

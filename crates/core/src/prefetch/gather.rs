@@ -112,6 +112,7 @@ mod tests {
         Effect::Send {
             address: ([127, 0, 0, 1], to).into(),
             header: Header {
+                version: pagemesh_wire::header::PROTOCOL_VERSION,
                 cluster: ClusterId(1),
                 from: NodeId(9),
                 to: NodeId(to),

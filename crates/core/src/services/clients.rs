@@ -59,6 +59,7 @@ impl Services {
             Request::Lock { .. } => cx.refuse(ticket, Refusal::NotFound),
             Request::Leave => self.leave(cx, ticket),
             Request::Promote => self.promote(cx, ticket),
+            Request::MakeRoom { speaks } => self.make_room(cx, ticket, speaks),
             Request::Advise {
                 segment,
                 first,
@@ -317,6 +318,7 @@ impl Services {
         had |= self.rejoin.cancel(ticket);
         had |= self.sysv.withdraw(ticket);
         had |= self.withdraw_promotion(ticket);
+        had |= self.withdraw_room(cx, ticket);
         had |= self.global.shared.cancel(cx, ticket);
         for segment in self.segments.values_mut() {
             had |= segment.policy.cancel(ticket);

@@ -12,22 +12,27 @@ use pagemesh_wire::peer::{self, Call, Health, Member, MemberView, Refusal};
 use pagemesh_wire::{NodeId, SegmentId};
 
 impl Services {
-    pub(crate) fn join(&mut self, cx: &mut Cx<'_>, from: Sender, join: &peer::Join) {
+    pub(crate) fn join(&mut self, cx: &mut Cx<'_>, from: Sender, version: u8, join: &peer::Join) {
         if self.membership.standing == Standing::Resuming {
             // It asks again, and will be admitted by then.
             return;
         }
         let Some(coordinator) = &mut self.coordinator else {
-            return self.redirect(cx, from.0, join);
+            return self.redirect(cx, (from.0, version), join);
         };
-        if let Verdict::Changed(view) = coordinator.join(cx, from, join) {
+        if let Verdict::Changed(view) = coordinator.join(cx, from, version, join) {
             self.spread_view(cx, view);
         }
         self.check_names(cx);
     }
 
     /// This node does not admit hosts: it tells the host the coordinator's address.
-    fn redirect(&mut self, cx: &mut Cx<'_>, source: core::net::SocketAddr, join: &peer::Join) {
+    fn redirect(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (source, version): (core::net::SocketAddr, u8),
+        join: &peer::Join,
+    ) {
         let coordinator = cx.shell.view.member(cx.coordinator());
         let Some(to) = coordinator.map(|member| member.address) else {
             return;
@@ -36,7 +41,8 @@ impl Services {
             incarnation: join.incarnation,
             to,
         };
-        let header = cx.header(NodeId::NONE);
+        let mut header = cx.header(NodeId::NONE);
+        header.version = version;
         cx.push(Effect::Send {
             address: source,
             header,
@@ -148,7 +154,12 @@ impl Services {
         for member in joined {
             cx.emit(Event::Joined { node: member.id });
         }
+        let spoken = cx.shell.spoken;
         cx.shell.set_view(view);
+        let version = cx.shell.spoken;
+        if version != spoken {
+            cx.emit(Event::Speaks { version });
+        }
         if cx.coordinator() != former {
             cx.shell.former_coordinator = Some(former);
             self.coordinator_changed(cx, former);
@@ -243,6 +254,7 @@ impl Services {
         } else {
             cx.emit(Event::Expelled {});
         }
+        self.end_room(cx);
         let rejoins = self.rejoins(cx);
         self.membership.standing = Standing::Out(Refusal::NotMember);
         if rejoins {

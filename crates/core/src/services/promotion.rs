@@ -2,6 +2,7 @@
 //! that the coordinator is dead and not only out of reach.
 
 use super::Services;
+use super::upgrade::with_known_programs;
 use crate::control::{Asking, DecisionCopy, Promotion};
 use crate::effect::Reply;
 use crate::event::Event;
@@ -183,7 +184,7 @@ impl Services {
         let copy = core::mem::take(&mut self.copy);
         let mut dead = silent;
         dead.insert(former);
-        let view = succeeding(view, term, dead);
+        let view = with_known_programs(succeeding(view, term, dead), former);
         let mut coordinator = Coordinator::of(copy.directory);
         let me = cx.me();
         for member in view.living().filter(|member| member.id != me) {

@@ -75,16 +75,17 @@ impl Services {
             let Some(address) = view.member(node).map(|member| member.address) else {
                 continue;
             };
-            let mut header = cx.header(node);
+            let message = Message::Resume(Resume {
+                term,
+                known,
+                tried: tried.clone(),
+            });
+            let mut header = cx.header_of(node, &message);
             (header.from, header.term) = (resumption.node, term);
             cx.push(Effect::Send {
                 address,
                 header,
-                message: Box::new(Message::Resume(Resume {
-                    term,
-                    known,
-                    tried: tried.clone(),
-                })),
+                message: Box::new(message),
                 page: None,
             });
         }
@@ -132,7 +133,10 @@ impl Services {
             }
             Err(why) => Message::Unwelcome { incarnation, why },
         };
-        let header = cx.header(header.from);
+        let header = Header {
+            version: header.version,
+            ..cx.header(header.from)
+        };
         cx.push(Effect::Send {
             address: source,
             header,
@@ -249,6 +253,7 @@ impl Services {
             incarnation: config.incarnation,
             key: config.key,
             health: Health::Alive,
+            program: config.program,
         });
         self.membership.standing = Standing::Member;
         self.membership.follow(cx.now);

@@ -12,4 +12,5 @@ mod rejoin;
 mod resuming;
 mod sequential;
 mod standby;
+mod upgrade;
 mod views;

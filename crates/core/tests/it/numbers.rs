@@ -225,6 +225,7 @@ fn a_name_comes_back_from_no_datagram_sent_before_its_sender_was_asked() {
     let (source, key) = (sender.address, sender.key);
     let datagram = |generation| {
         let header = Header {
+            version: pagemesh_wire::header::PROTOCOL_VERSION,
             cluster: ClusterId(77),
             from: N2,
             to: N1,

@@ -43,6 +43,7 @@ fn send(page: Option<(u32, Source)>) -> Effect {
     Effect::Send {
         address: ([127, 0, 0, 1], 1).into(),
         header: Header {
+            version: pagemesh_wire::header::PROTOCOL_VERSION,
             cluster: ClusterId(1),
             from: NodeId(1),
             to: NodeId(2),

@@ -13,7 +13,7 @@ use pagemesh_wire::peer::{
 };
 use pagemesh_wire::{
     ByteLen, ClientId, ClusterId, Incarnation, MappingId, NodeId, PAGE_SIZE, PageCount, PageIndex,
-    PublicKey, RequestId, SegmentId, Ticket,
+    Program, PublicKey, RequestId, SegmentId, Ticket, Versions,
 };
 use std::collections::{BTreeSet, VecDeque};
 
@@ -56,6 +56,8 @@ pub struct Cluster {
     /// Disks write only when no datagram is under way, or not at all.
     pub disk: DiskPace,
     lives: u64,
+    /// The program of the next node.
+    pub program: Program,
     /// Pairs of nodes between which nothing gets through.
     pub cut: Option<fn(NodeId, NodeId) -> bool>,
     /// Of the segments that are made.
@@ -203,10 +205,22 @@ impl Cluster {
             disks: Vec::new(),
             disk: DiskPace::AtOnce,
             lives: 0,
+            program: Program::of(Versions::SPOKEN),
             cut: None,
             replicas: 0,
         };
         for _ in 0..count {
+            cluster.add_node(0);
+        }
+        cluster.forget();
+        cluster
+    }
+
+    /// A member of each of these programs.
+    pub fn of_programs(programs: &[Program]) -> Self {
+        let mut cluster = Self::of(0, Pace::default(), Features::default());
+        for program in programs {
+            cluster.program = *program;
             cluster.add_node(0);
         }
         cluster.forget();
@@ -237,6 +251,7 @@ impl Cluster {
             standby: self.features.standby,
             rejoin: self.features.rejoin,
             keeps: self.features.keeps,
+            program: self.program,
             ..Config::plain(
                 format!("host{index}"),
                 address(index),
