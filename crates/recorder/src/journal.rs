@@ -205,13 +205,14 @@ impl<M: AsRef<[AtomicU64]>> Journal<M> {
         .inspect_err(|_| self.stop())
     }
 
-    /// As [`Journal::snapshot`], for a daemon of any version that reads this version's
-    /// [`schema`]. Nothing can be appended: the daemon that reads it starts a log of its own.
+    /// As [`Journal::snapshot`], for a daemon of any version that reads this [`schema`], which is the
+    /// present one or, for a program that is put back, an older one. Nothing can be appended: the daemon that reads it starts a log of its own.
     ///
     /// # Errors
-    /// If it does not fit; the snapshot and its log count as before then.
-    pub fn hand_over(&mut self, node: &Node, registry: &[u8]) -> Result<(), Full> {
-        let document = schema::write(node, registry);
+    /// If it does not fit, or that schema is not written any more; the snapshot and its log count as
+    /// before then.
+    pub fn hand_over(&mut self, schema: u64, node: &Node, registry: &[u8]) -> Result<(), Full> {
+        let document = schema::write_as(schema, node, registry).ok_or(Full)?;
         self.renew(HANDED_OVER, |words| {
             let mut pen = Pen::new(words);
             pen.try_extend(&document).ok()?;

@@ -6,8 +6,8 @@
 //! version into one of the next, so that the state is read whatever a field is called, and
 //! wherever it lives, in the version that reads it.
 //!
-//! To change the state of a node: raise [`SCHEMA`], append a step, and keep the document that the
-//! version before wrote in `crates/recorder/tests/schema/` (`UPDATE_GOLDEN=1` writes the new
+//! To change the state of a node: raise [`SCHEMA`], append a step, put the step back into [`BACK`]
+//! in place of the former ones, and keep the document that the version before wrote in `crates/recorder/tests/schema/` (`UPDATE_GOLDEN=1` writes the new
 //! version's beside it).
 //!
 //! It is a crate of its own because it runs once in the life of a daemon: optimizing it took a
@@ -16,17 +16,31 @@
 mod steps;
 
 use pagemesh_core::Node;
+use pagemesh_wire::Versions;
 use rmpv::Value;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use steps::STEPS;
 pub use steps::Step;
+use steps::{BACK, STEPS};
 
 /// The version of the documents that this build writes.
 pub const SCHEMA: u64 = OLDEST + STEPS.len() as u64;
 
 /// The oldest version that this build reads.
 pub const OLDEST: u64 = 1;
+
+/// The oldest version that this build writes, for a program that is put back.
+pub const OLDEST_WRITTEN: u64 = SCHEMA - BACK.len() as u64;
+
+/// The versions of the protocol between daemons that the programs speak which read no newer schema
+/// than this one: each new version of the protocol has a new schema.
+#[must_use]
+pub fn protocols(newest: u64) -> Versions {
+    match newest {
+        ..11 => Versions::only(4),
+        _ => Versions::SPOKEN,
+    }
+}
 
 /// Why a document cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -119,6 +133,41 @@ pub fn read_former(bytes: &[u8], steps: &[Step]) -> Result<(Node, Vec<u8>), Stri
     let mut present = Vec::new();
     rmpv::encode::write_value(&mut present, &node).map_err(|why| why.to_string())?;
     Ok((decode(&present)?, registry))
+}
+
+/// As [`write`], for a program that reads no newer schema than this one; none if it is older than
+/// [`OLDEST_WRITTEN`].
+///
+/// # Panics
+/// As [`write`].
+#[must_use]
+pub fn write_as(schema: u64, node: &Node, registry: &[u8]) -> Option<Vec<u8>> {
+    if schema >= SCHEMA {
+        return Some(write(node, registry));
+    }
+    let steps = SCHEMA - schema;
+    let steps = BACK.get(..usize::try_from(steps).ok()?)?;
+    let document = decode::<Read<Value>>(&write(node, registry));
+    let Read { mut node, .. } = document.expect("it was written just now");
+    for step in steps {
+        step(&mut node).expect("a step back finds what its step made");
+    }
+    let document = Value::Map(vec![
+        ("schema".into(), schema.into()),
+        ("node".into(), node),
+        (
+            "registry".into(),
+            registry
+                .iter()
+                .copied()
+                .map(Value::from)
+                .collect::<Vec<_>>()
+                .into(),
+        ),
+    ]);
+    let mut bytes = Vec::new();
+    rmpv::encode::write_value(&mut bytes, &document).expect("memory takes all");
+    Some(bytes)
 }
 
 fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {

@@ -16,7 +16,11 @@ pub(super) const STEPS: &[Step] = &[
     add_replicas_checks_and_progress,
     add_shares,
     add_backups,
+    add_programs,
 ];
+
+/// The steps back from the present version, the last one first: they take out what a step added.
+pub(super) const BACK: &[Step] = &[remove_programs];
 
 /// Version 2 has global memory: no pages are lent, no epoch has begun, no budget is known.
 fn add_global_memory(node: &mut Value) -> Result<(), String> {
@@ -314,6 +318,35 @@ fn add_backups(node: &mut Value) -> Result<(), String> {
         &[("preparing", false.into())],
     );
     Ok(())
+}
+
+/// Version 11 knows which program each member is: as long as nobody says so, one of version 4.
+fn add_programs(_: &mut Value) -> Result<(), String> {
+    Ok(())
+}
+
+/// Back to version 10.
+fn remove_programs(node: &mut Value) -> Result<(), String> {
+    remove_wherever(node, &["program", "spoken", "upgrade"]);
+    Ok(())
+}
+
+/// Removes fields from every structure, however deep.
+fn remove_wherever(value: &mut Value, fields: &[&str]) {
+    match value {
+        Value::Array(values) => {
+            for value in values {
+                remove_wherever(value, fields);
+            }
+        }
+        Value::Map(entries) => {
+            entries.retain(|(name, _)| name.as_str().is_none_or(|name| !fields.contains(&name)));
+            for (_, value) in entries {
+                remove_wherever(value, fields);
+            }
+        }
+        _ => {}
+    }
 }
 
 fn map<const N: usize>(fields: [(&str, Value); N]) -> Value {
