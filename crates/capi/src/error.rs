@@ -241,7 +241,8 @@ fn number_of(refusal: &Refusal) -> Number {
         | Refusal::Superseded { .. }
         | Refusal::NotYetMember
         | Refusal::PageSize { .. }
-        | Refusal::Version { .. } => Number::NotMember,
+        | Refusal::Version { .. }
+        | Refusal::Versions { .. } => Number::NotMember,
         Refusal::ClusterFull | Refusal::Limit(_) => Number::Limit,
         Refusal::CannotLeave(_) | Refusal::Invalid(_) => Number::Invalid,
         Refusal::Cancelled => Number::Interrupted,

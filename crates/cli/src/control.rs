@@ -7,8 +7,7 @@ use crate::exit::{Exit, Trouble};
 use anyhow::{Result, bail};
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_wire::local::{
-    LOCAL_VERSION, MAX_PACKET, NodeStatus, PathInfo, Refusal, Reply, ReplyPacket, Request,
-    RequestPacket,
+    MAX_PACKET, NodeStatus, PathInfo, Refusal, Reply, ReplyPacket, Request, RequestPacket,
 };
 use pagemesh_wire::peer::{Health, Member, MemoryReport, SegmentInfo};
 use pagemesh_wire::{ClientId, NodeId};
@@ -60,11 +59,7 @@ impl Control {
             node: NodeId::NONE,
             client: ClientId(0),
         };
-        let hello = Request::Hello {
-            version: LOCAL_VERSION,
-            program: "pagemesh".to_owned(),
-        };
-        match control.ask(hello)? {
+        match control.greet()? {
             Reply::Welcome { node, client, .. } => {
                 control.node = node;
                 control.client = client;
@@ -72,6 +67,21 @@ impl Control {
             }
             other => unexpected(&other),
         }
+    }
+
+    /// Says hello in the newest version that the daemon speaks, too.
+    fn greet(&mut self) -> Result<Reply> {
+        let mut first = None;
+        for hello in Request::hellos("pagemesh") {
+            match self.answer(hello)? {
+                (Reply::Refused(why @ Refusal::Invalid(_)), _) => {
+                    first.get_or_insert(why);
+                }
+                (Reply::Refused(why), _) => return Err(refusal(&why)),
+                (reply, _) => return Ok(reply),
+            }
+        }
+        Err(refusal(&first.expect("there is a version to speak")))
     }
 
     /// Asks, and waits for the answer.
@@ -88,6 +98,14 @@ impl Control {
     /// # Errors
     /// As [`Control::ask`].
     pub fn exchange(&mut self, request: Request) -> Result<(Reply, Vec<OwnedFd>)> {
+        match self.answer(request)? {
+            (Reply::Refused(why), _) => Err(refusal(&why)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// The answer to a request, which may be a refusal.
+    fn answer(&mut self, request: Request) -> Result<(Reply, Vec<OwnedFd>)> {
         self.next += 1;
         let number = self.next;
         let packet = RequestPacket { number, request }.encode();
@@ -101,10 +119,7 @@ impl Control {
             if answer.number != number {
                 continue;
             }
-            return match answer.reply {
-                Reply::Refused(why) => Err(refusal(&why)),
-                reply => Ok((reply, fds)),
-            };
+            return Ok((answer.reply, fds));
         }
     }
 
@@ -129,15 +144,22 @@ impl Control {
         Ok(set_socket_timeout(&self.socket, Timeout::Recv, None)?)
     }
 
-    /// Everyone who ever joined.
+    /// Everyone who ever joined, with the epoch.
     ///
     /// # Errors
     /// As [`Control::ask`].
     pub fn members(&mut self) -> Result<(u64, Vec<Member>)> {
-        match self.ask(Request::Members)? {
-            Reply::Members { epoch, members } => Ok((epoch, members)),
-            other => unexpected(&other),
-        }
+        let (epoch, _, members) = self.everyone()?;
+        Ok((epoch, members))
+    }
+
+    /// Everyone who ever joined, with the epoch, and the version of the protocol in which they speak.
+    ///
+    /// # Errors
+    /// As [`Control::ask`].
+    pub fn everyone(&mut self) -> Result<(u64, u8, Vec<Member>)> {
+        let reply = self.ask(Request::Members)?;
+        reply.into_members().or_else(|other| unexpected(&other))
     }
 
     /// The members that are alive now.

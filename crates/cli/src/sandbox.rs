@@ -137,6 +137,15 @@ impl Role {
     }
 }
 
+/// What a daemon of a sandbox runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Variant<'a> {
+    /// The program `pagemesh`.
+    pub program: &'a Path,
+    /// Switches, as in [`Plan::experiment`].
+    pub experiment: &'a str,
+}
+
 /// A running cluster.
 pub struct Sandbox {
     nodes: Vec<Node>,
@@ -280,7 +289,7 @@ impl Sandbox {
     }
 
     fn start_again(&self, index: usize, role: Role) -> Result<()> {
-        let daemon = self.start_daemon(index, role, &[])?;
+        let daemon = self.start_daemon(index, role, &[], self.variant())?;
         *self.nodes[index].daemon() = daemon;
         self.wait_until_back(index)
     }
@@ -297,7 +306,15 @@ impl Sandbox {
     /// # Errors
     /// If it does not.
     pub fn replace(&self, index: usize) -> Result<()> {
-        let daemon = self.start_daemon(index, Role::of(index), &["--replace"])?;
+        self.replace_by(index, self.variant())
+    }
+
+    /// As [`Sandbox::replace`], by a daemon of another program, or with other switches.
+    ///
+    /// # Errors
+    /// If it does not take over.
+    pub fn replace_by(&self, index: usize, variant: Variant<'_>) -> Result<()> {
+        let daemon = self.start_daemon(index, Role::of(index), &["--replace"], variant)?;
         let mut before = std::mem::replace(&mut *self.nodes[index].daemon(), daemon);
         let mut patience = Patience::of(PATIENCE);
         while before.ended()?.is_none() {
@@ -317,7 +334,7 @@ impl Sandbox {
     fn add_node(&mut self) -> Result<()> {
         let index = self.nodes.len();
         let address = self.network.address(index);
-        let daemon = self.start_daemon(index, Role::of(index), &[])?;
+        let daemon = self.start_daemon(index, Role::of(index), &[], self.variant())?;
         self.nodes.push(Node {
             index,
             size: self.plan.nodes,
@@ -330,9 +347,23 @@ impl Sandbox {
         Ok(())
     }
 
-    fn start_daemon(&self, index: usize, role: Role, more: &[&str]) -> Result<DaemonProcess> {
+    /// What daemons run, if nothing else is asked for.
+    fn variant(&self) -> Variant<'_> {
+        Variant {
+            program: &self.program,
+            experiment: &self.plan.experiment,
+        }
+    }
+
+    fn start_daemon(
+        &self,
+        index: usize,
+        role: Role,
+        more: &[&str],
+        variant: Variant<'_>,
+    ) -> Result<DaemonProcess> {
         let address = self.network.address(index);
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(variant.program);
         command
             .arg("daemon")
             .arg(format!("--bind={address}"))
@@ -362,8 +393,8 @@ impl Sandbox {
         if let Some(compress) = &self.plan.compress {
             command.arg(format!("--compress={compress}"));
         }
-        if !self.plan.experiment.is_empty() {
-            command.arg(format!("--experiment={}", self.plan.experiment));
+        if !variant.experiment.is_empty() {
+            command.arg(format!("--experiment={}", variant.experiment));
         }
         if self.plan.latency {
             command.arg("--latency");

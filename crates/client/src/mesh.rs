@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use pagemesh_os::area::LockArea;
 use pagemesh_os::kept::{Mark, kept};
-use pagemesh_wire::local::{LOCAL_VERSION, NodeStatus, PageReport, Reply, Request, Stamp};
+use pagemesh_wire::local::{NodeStatus, PageReport, Refusal, Reply, Request, Stamp};
 use pagemesh_wire::peer::{Member, SegmentInfo, SegmentSpec};
 use pagemesh_wire::{ByteLen, ClientId, NodeId, PageIndex, SegmentId};
 
@@ -119,11 +119,7 @@ impl Mesh {
 
     /// As [`Mesh::over`], with `patience` as the limit for the daemon's answer.
     pub(crate) fn over_within(connection: Connection, patience: Duration) -> Result<Self> {
-        let hello = Request::Hello {
-            version: LOCAL_VERSION,
-            program: program(),
-        };
-        let mut answer = connection.ask(hello, after(patience))?;
+        let mut answer = greet(&connection, patience)?;
         let Reply::Welcome { client, node, .. } = answer.reply else {
             return Err(unexpected(&answer.reply));
         };
@@ -276,10 +272,10 @@ impl Mesh {
     /// # Errors
     /// If the daemon does not answer.
     pub fn members(&self) -> Result<Members> {
-        match self.ask(Request::Members, None)?.reply {
-            Reply::Members { epoch, members } => Ok(Members { epoch, members }),
-            other => Err(unexpected(&other)),
-        }
+        let reply = self.ask(Request::Members, None)?.reply;
+        let members = reply.into_members();
+        let (epoch, _, members) = members.map_err(|other| unexpected(&other))?;
+        Ok(Members { epoch, members })
     }
 
     /// The status of this node, with its problems and their remedies.
@@ -469,6 +465,20 @@ impl fmt::Debug for Mesh {
             .field("client", &self.0.client)
             .finish_non_exhaustive()
     }
+}
+
+/// Says hello in the newest version that the daemon speaks, too.
+fn greet(connection: &Connection, patience: Duration) -> Result<Answer> {
+    let mut first = None;
+    for hello in Request::hellos(&program()) {
+        match connection.ask(hello, after(patience)) {
+            Err(Error::Refused(why @ Refusal::Invalid(_))) => {
+                first.get_or_insert(why);
+            }
+            answered => return answered,
+        }
+    }
+    Err(first.expect("there is a version to speak").into())
 }
 
 /// The name of this program, for people who look at reports.

@@ -32,6 +32,9 @@ impl DaemonExecutor {
         if pending.kind == Kind::Leave {
             self.has_left(pending.client.is_none(), &reply);
         }
+        if let (Kind::HandOver { schema }, Reply::Done) = (pending.kind, &reply) {
+            self.life.handed_over = Some(schema);
+        }
         let Some(client) = pending.client else {
             return;
         };

@@ -479,11 +479,12 @@ impl Daemon {
             ..
         } = self;
         driver.executor.acknowledge();
-        if driver.executor.life.handed_over {
+        if let Some(schema) = driver.executor.life.handed_over {
             // This is the last the journal is told: no log may follow the document. If the
             // document does not fit, a daemon of the same build still has the snapshot and its log.
-            let registry = driver.executor.registry();
-            if !driver.executor.recorder.hand_over(&driver.node, &registry) {
+            let registry = driver.executor.registry_in(schema);
+            let recorder = &mut driver.executor.recorder;
+            if !recorder.hand_over(schema, &driver.node, &registry) {
                 tracing::error!("the state could not be handed over to another release");
             }
             listener.leave();
@@ -493,7 +494,7 @@ impl Daemon {
     }
 
     fn is_over(&mut self, now: u64) -> Result<bool> {
-        if self.driver.executor.life.handed_over {
+        if self.driver.executor.life.handed_over.is_some() {
             tracing::info!("making room for another daemon");
             return Ok(true);
         }

@@ -6,6 +6,7 @@ mod processes;
 
 use crate::budget::{Budget, MemoryOptions};
 use crate::counters::Count;
+use crate::edition::Edition;
 use crate::executor::DaemonExecutor;
 use crate::experiment::Ticks;
 use crate::ledger::Ledger;
@@ -70,6 +71,8 @@ pub(crate) struct About {
     pub(crate) problems: Vec<String>,
     /// The wall clock when this daemon started.
     pub(crate) wall_clock: WallClock,
+    /// What this program speaks, reads and writes.
+    pub(crate) edition: Edition,
 }
 
 /// Nanoseconds of this daemon's absence after which it must not judge the silence of others.
@@ -295,6 +298,12 @@ impl Driver {
         if let Some(batch) = self.executor.ledger.as_ref().map(Ledger::kept) {
             self.feed(Input::Kept { batch });
         }
+    }
+
+    /// The node goes on as this program.
+    pub(crate) fn runs(&mut self) {
+        let program = self.about.edition.program;
+        self.feed(Input::Runs(program));
     }
 
     /// Has everything that this node keeps on its disk written anew there.

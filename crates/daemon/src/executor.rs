@@ -87,8 +87,8 @@ pub(crate) struct Life {
     pub(crate) left: bool,
     /// Number of daemons before this one that this node has had.
     pub(crate) takeovers: u32,
-    /// A successor goes on in the place of this daemon.
-    pub(crate) handed_over: bool,
+    /// A successor goes on in the place of this daemon, with the state in this schema.
+    pub(crate) handed_over: Option<u64>,
 }
 
 impl DaemonExecutor {

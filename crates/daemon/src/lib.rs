@@ -17,6 +17,7 @@ mod crash_point;
 mod daemon;
 mod diff_store;
 mod driver;
+mod edition;
 mod executor;
 #[cfg(feature = "experiment")]
 mod experiment;

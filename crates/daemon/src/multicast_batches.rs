@@ -322,6 +322,7 @@ mod tests {
             incarnation: Incarnation(node.into()),
             key: PublicKey::NONE,
             health: Health::Alive,
+            program: pagemesh_wire::Program::default(),
         };
         MemberView {
             epoch,

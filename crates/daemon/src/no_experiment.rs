@@ -25,6 +25,11 @@ pub(crate) enum SlowDisk {}
 pub(crate) enum Ticks {}
 
 impl Experiment {
+    /// The present edition.
+    pub(crate) fn is_former(self) -> bool {
+        false
+    }
+
     /// No ticks.
     pub(crate) fn ticks(self, _now: u64) -> Option<Ticks> {
         None

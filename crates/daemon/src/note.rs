@@ -6,7 +6,7 @@
 
 use crate::opening::Opening;
 use crate::tickets::Pending;
-use pagemesh_wire::local::Reply;
+use pagemesh_wire::local::{OLDEST_LOCAL_VERSION, Reply};
 use pagemesh_wire::{ClientId, MappingId, SegmentId, SyncKey, Ticket};
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,9 @@ pub(crate) enum Note {
         program: String,
         /// Its parent did that for it, so its number is not that of its socket.
         child: bool,
+        /// The version in which it speaks; a daemon that knew only one did not note it.
+        #[serde(default = "oldest")]
+        version: u32,
     },
     /// A request waits for the node. It was the last one of its process.
     Asked {
@@ -119,10 +122,25 @@ pub(crate) enum Note {
     },
 }
 
+fn oldest() -> u32 {
+    OLDEST_LOCAL_VERSION
+}
+
 impl Note {
     /// As the journal keeps it.
     pub(crate) fn encode(&self) -> Vec<u8> {
         postcard::to_allocvec(self).expect("notes have no unencodable part")
+    }
+
+    /// Says nothing that the former edition does not know.
+    pub(crate) fn put_back(&mut self) {
+        match self {
+            Self::Greeted { version, .. } => *version = OLDEST_LOCAL_VERSION,
+            Self::Handled {
+                reply: Some(reply), ..
+            } => *reply = reply.clone().in_version(OLDEST_LOCAL_VERSION),
+            _ => {}
+        }
     }
 
     /// All notes of a snapshot, with the names of their fields: a daemon of another version may

@@ -121,6 +121,7 @@ mod tests {
 
     fn header() -> Header {
         Header {
+            version: pagemesh_wire::header::PROTOCOL_VERSION,
             cluster: ClusterId(1),
             from: NodeId(2),
             to: NodeId(1),

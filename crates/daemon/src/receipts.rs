@@ -73,6 +73,7 @@ mod tests {
 
     fn say(receipts: &mut Receipts, port: u16, message: Message) {
         let header = Header {
+            version: pagemesh_wire::header::PROTOCOL_VERSION,
             cluster: ClusterId(1),
             from: NodeId(1),
             to: NodeId(2),

@@ -85,11 +85,11 @@ impl Recorder {
         }
     }
 
-    /// Writes the state so that a daemon of another version may go on.
+    /// Writes the state in this schema so that a daemon of another version may go on.
     /// False if nothing is recorded.
-    pub(crate) fn hand_over(&mut self, node: &Node, registry: &[u8]) -> bool {
+    pub(crate) fn hand_over(&mut self, schema: u64, node: &Node, registry: &[u8]) -> bool {
         let journal = self.journal.as_mut();
-        journal.is_some_and(|journal| journal.hand_over(node, registry).is_ok())
+        journal.is_some_and(|journal| journal.hand_over(schema, node, registry).is_ok())
     }
 
     /// Records nothing.

@@ -7,6 +7,7 @@ use crate::note::Note;
 use crate::opening::Opening;
 use crate::session::Session;
 use pagemesh_core::Node;
+use pagemesh_recorder::schema;
 use pagemesh_wire::local::Reply;
 use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{ClientId, MappingId, SegmentId};
@@ -135,9 +136,12 @@ impl DaemonExecutor {
                 client,
                 program,
                 child,
+                version,
             } => {
                 self.sessions.skip_to(client.0);
-                self.with(client, |session| session.restore_hello(program, child));
+                self.with(client, |session| {
+                    session.restore_hello(program, child, version);
+                });
             }
             Note::Asked { ticket, pending } => {
                 self.tickets.restore(ticket, pending);
@@ -215,6 +219,19 @@ impl DaemonExecutor {
     /// All there is to know, for a snapshot: applied to nothing, these notes give
     /// what is here now.
     pub(crate) fn registry(&self) -> Vec<u8> {
+        Note::write_all(&self.notes())
+    }
+
+    /// The same, for a program that reads no newer schema than this one.
+    pub(crate) fn registry_in(&self, schema: u64) -> Vec<u8> {
+        let mut notes = self.notes();
+        if schema < schema::SCHEMA {
+            notes.iter_mut().for_each(Note::put_back);
+        }
+        Note::write_all(&notes)
+    }
+
+    fn notes(&self) -> Vec<Note> {
         let mut notes = vec![Note::Numbers {
             client: self.sessions.last(),
             mapping: self.pages.mappings.last(),
@@ -237,6 +254,6 @@ impl DaemonExecutor {
         for (id, segment) in self.pages.segments.iter() {
             notes.extend(segment.locks.notes(id));
         }
-        Note::write_all(&notes)
+        notes
     }
 }

@@ -10,7 +10,7 @@ use pagemesh_core::{Input, Request as Ask};
 use pagemesh_os::clock;
 use pagemesh_os::seqpacket::Sender;
 use pagemesh_recorder::schema;
-use pagemesh_wire::local::{LOCAL_VERSION, Reply, Request, RequestPacket, StampKind};
+use pagemesh_wire::local::{Reply, Request, RequestPacket, StampKind};
 use pagemesh_wire::peer::{Call, FilePart, Refusal};
 use pagemesh_wire::{ClientId, NodeId};
 use std::ops::RangeInclusive;
@@ -141,21 +141,26 @@ impl Driver {
     }
 
     fn hello(&mut self, client: ClientId, number: u64, version: u32, program: String) {
-        if version != LOCAL_VERSION {
+        let speaks = &self.about.edition.local;
+        if !speaks.contains(&version) {
             let why = format!(
-                "this daemon speaks version {LOCAL_VERSION} on its socket, the program version \
-                 {version}: install the same release of both"
+                "this daemon speaks versions {} to {} on its socket, the program version {version}: \
+                 install a release of both that has one in common",
+                speaks.start(),
+                speaks.end()
             );
             return self.reply(client, number, Reply::Refused(Refusal::Invalid(why)));
         }
         if let Some(session) = self.executor.sessions.get_mut(client) {
             session.greeted = true;
+            session.version = version;
             session.program = program.chars().take(PROGRAM).collect();
             let program = session.program.clone();
             self.executor.note(&Note::Greeted {
                 client,
                 program,
                 child: false,
+                version,
             });
             self.executor.recorder.publish();
         }
@@ -242,8 +247,9 @@ impl Driver {
             Request::States { segment, first } => self.states(client, segment, first),
             Request::Members => {
                 let view = self.node.view();
-                Ok(Some(Reply::Members {
+                Ok(Some(Reply::Everyone {
                     epoch: view.epoch,
+                    spoken: self.node.spoken(),
                     members: view.members.clone(),
                 }))
             }
@@ -283,7 +289,7 @@ impl Driver {
                 Ok(Some(Reply::Done))
             }
             Request::LockMemory { on } => self.lock_memory(client, on),
-            Request::Handover { oldest, newest } => self.hand_over(client, oldest..=newest),
+            Request::Handover { oldest, newest } => self.hand_over(client, number, oldest..=newest),
             Request::Cancel { number } => {
                 if let Some(ticket) = self.executor.tickets.find(client, number) {
                     self.feed(Input::Cancel { ticket });
@@ -489,15 +495,18 @@ impl Driver {
         Ok(Some(Reply::Done))
     }
 
-    /// Makes room for another daemon, which goes on with the journal's node.
-    fn hand_over(&mut self, client: ClientId, reads: RangeInclusive<u64>) -> Answer {
+    /// Makes room for another daemon, which goes on with the journal's node. An older program is put
+    /// back only when the cluster speaks no version that it does not speak.
+    fn hand_over(&mut self, client: ClientId, number: u64, reads: RangeInclusive<u64>) -> Answer {
         self.check_master(client)?;
         let cannot = |why: &str| Err(Refusal::Invalid(why.into()));
-        if !reads.contains(&schema::SCHEMA) {
+        let here = self.about.edition.schema;
+        let schema = here.min(*reads.end());
+        if !reads.contains(&schema) || schema < schema::OLDEST_WRITTEN {
             return Err(Refusal::Invalid(format!(
-                "this daemon hands over its state in schema {}, the other release reads {} to {}: \
-                 install a release between the two first, or let this node leave (pagemesh leave)",
-                schema::SCHEMA,
+                "this daemon hands over its state in schema {} to {here}, the other release reads {} \
+                 to {}: install a release between the two first, or let this node leave (pagemesh leave)",
+                schema::OLDEST_WRITTEN,
                 reads.start(),
                 reads.end()
             )));
@@ -508,7 +517,16 @@ impl Driver {
         if self.executor.recorder.memory().is_none() {
             return cannot("this daemon has no journal (--recorder off), so it cannot be replaced");
         }
-        self.executor.life.handed_over = true;
+        if schema < here {
+            let speaks = schema::protocols(schema);
+            return self.ask(
+                client,
+                number,
+                Ask::MakeRoom { speaks },
+                Kind::HandOver { schema },
+            );
+        }
+        self.executor.life.handed_over = Some(schema);
         Ok(Some(Reply::Done))
     }
 }

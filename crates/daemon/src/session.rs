@@ -4,7 +4,7 @@ use crate::note::Note;
 use crate::opening::Opening;
 use pagemesh_os::process::Process;
 use pagemesh_os::seqpacket::Socket;
-use pagemesh_wire::local::{Caller, MAX_PACKET, Reply, ReplyPacket};
+use pagemesh_wire::local::{Caller, MAX_PACKET, OLDEST_LOCAL_VERSION, Reply, ReplyPacket};
 use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{ClientId, MappingId, SegmentId};
 use std::collections::{HashMap, VecDeque};
@@ -22,6 +22,8 @@ pub(crate) struct Session {
     pub(crate) program: String,
     /// It said hello in the right version.
     pub(crate) greeted: bool,
+    /// That version.
+    pub(crate) version: u32,
     /// Segments it has open.
     pub(crate) open: HashMap<SegmentId, Opening>,
     /// Its mappings.
@@ -62,6 +64,7 @@ impl Session {
             caller,
             program: String::new(),
             greeted: false,
+            version: OLDEST_LOCAL_VERSION,
             open: HashMap::new(),
             mappings: Vec::new(),
             waiting: 0,
@@ -84,6 +87,7 @@ impl Session {
         Self {
             program: self.program.clone(),
             greeted: true,
+            version: self.version,
             child: true,
             open: open
                 .map(|(segment, opening)| (*segment, *opening))
@@ -132,8 +136,9 @@ impl Session {
     }
 
     /// It said hello to the daemon before.
-    pub(crate) fn restore_hello(&mut self, program: String, child: bool) {
+    pub(crate) fn restore_hello(&mut self, program: String, child: bool, version: u32) {
         self.greeted = true;
+        self.version = version;
         self.program = program;
         self.child = child;
         if child {
@@ -191,6 +196,7 @@ impl Session {
                 client,
                 program,
                 child: self.child,
+                version: self.version,
             });
         }
         notes.extend(self.open.iter().map(|(segment, opening)| Note::Opened {

@@ -158,6 +158,7 @@ impl Sessions {
         if session.outlived_by.is_some() {
             return None;
         }
+        let reply = reply.in_version(session.version);
         let packet = ReplyPacket { number, reply };
         if fds.is_empty() && self.request_slots.answer(client, &packet) {
             return None;

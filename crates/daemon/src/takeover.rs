@@ -8,6 +8,7 @@
 use crate::diff_store::Changes;
 use crate::diff_store::DiffStore;
 use crate::driver::{About, Driver};
+use crate::edition::Edition;
 use crate::executor::DaemonExecutor;
 use crate::forks::WELCOME;
 use crate::keeper::{Held, Keeper, Search, Tag, Whole, decode};
@@ -29,7 +30,7 @@ use pagemesh_os::seqpacket::{Listener, Socket};
 use pagemesh_os::udp::Udp;
 use pagemesh_os::uffd::Uffd;
 use pagemesh_recorder::{Recovered, schema};
-use pagemesh_wire::local::{LOCAL_VERSION, MAX_PACKET, Reply, ReplyPacket, Request, RequestPacket};
+use pagemesh_wire::local::{MAX_PACKET, Refusal, Reply, ReplyPacket, Request, RequestPacket};
 use pagemesh_wire::{ClientId, MappingId, SegmentId};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -89,7 +90,7 @@ pub(crate) fn find(options: &Options) -> Result<Option<TakeoverState>> {
                 bail!("the daemon at {} does not make room", socket.display())
             }
             Search::Busy if keeping.replace && !asked => {
-                ask_for_room(socket)
+                ask_for_room(socket, &Edition::of(options.experiment))
                     .with_context(|| format!("the daemon at {}", socket.display()))?;
                 asked = true;
             }
@@ -99,28 +100,34 @@ pub(crate) fn find(options: &Options) -> Result<Option<TakeoverState>> {
 }
 
 /// Asks a daemon to end without leaving.
-fn ask_for_room(path: &Path) -> Result<()> {
+fn ask_for_room(path: &Path, edition: &Edition) -> Result<()> {
     let socket = Socket::connect_within(path, PATIENCE)?;
     socket.set_receive_timeout(PATIENCE)?;
-    let requests = [
-        Request::Hello {
-            version: LOCAL_VERSION,
-            program: "pagemesh daemon --replace".into(),
-        },
-        Request::Handover {
-            oldest: schema::OLDEST,
-            newest: schema::SCHEMA,
-        },
-    ];
-    let mut buffer = vec![0; MAX_PACKET];
-    for (number, request) in (1..).zip(requests) {
-        socket.send(&RequestPacket { number, request }.encode(), &[])?;
-        let packet = socket.recv(&mut buffer)?.context("it ended by itself")?;
-        if let Reply::Refused(why) = ReplyPacket::decode(&buffer[..packet.len])?.reply {
-            return Err(anyhow!(why).context("it does not make room"));
+    let mut why = None;
+    for hello in Request::hellos("pagemesh daemon --replace") {
+        why = ask(&socket, 1, hello)?;
+        if why.is_none() {
+            break;
         }
     }
-    Ok(())
+    if why.is_none() {
+        let (oldest, newest) = (schema::OLDEST, edition.schema);
+        why = ask(&socket, 2, Request::Handover { oldest, newest })?;
+    }
+    why.map_or(Ok(()), |why| {
+        Err(anyhow!(why).context("it does not make room"))
+    })
+}
+
+/// Asks a daemon, and returns why it refuses, if it does.
+fn ask(socket: &Socket, number: u64, request: Request) -> Result<Option<Refusal>> {
+    socket.send(&RequestPacket { number, request }.encode(), &[])?;
+    let mut buffer = vec![0; MAX_PACKET];
+    let packet = socket.recv(&mut buffer)?.context("it ended by itself")?;
+    match ReplyPacket::decode(&buffer[..packet.len])?.reply {
+        Reply::Refused(why) => Ok(Some(why)),
+        _ => Ok(None),
+    }
 }
 
 impl TakeoverState {

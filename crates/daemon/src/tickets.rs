@@ -27,6 +27,11 @@ pub(crate) enum Kind {
     },
     /// When done, the daemon ends.
     Leave,
+    /// When done, the daemon ends, and another one that reads this schema goes on.
+    HandOver {
+        /// The schema.
+        schema: u64,
+    },
 }
 
 /// Open requests by ticket, and by process and number.

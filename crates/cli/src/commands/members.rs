@@ -47,7 +47,7 @@ impl Members {
             return Ok(Exit::OK);
         }
         let here = control.node;
-        let (epoch, mut members) = control.members()?;
+        let (epoch, spoken, mut members) = control.everyone()?;
         let paths = control.paths()?;
         if !self.all {
             let gone = |health| matches!(health, Health::Left | Health::Forgotten);
@@ -57,6 +57,7 @@ impl Members {
             Format::Json => output::json(json!({
                 "epoch": epoch,
                 "node": here.0,
+                "protocol": spoken,
                 "members": members.iter().map(|member| document(member, &paths)).collect::<Vec<_>>(),
             }))?,
             format => table(&members, &paths, here, format == Format::Wide).print()?,
@@ -66,9 +67,9 @@ impl Members {
 }
 
 fn table(members: &[Member], paths: &[PathInfo], here: NodeId, wide: bool) -> Table {
-    let mut header = vec!["NODE", "NAME", "ADDRESS", "HEALTH"];
+    let mut header = vec!["NODE", "NAME", "ADDRESS", "HEALTH", "PROGRAM"];
     if wide {
-        header.extend(["MTU", "INCARNATION"]);
+        header.extend(["SPEAKS", "MTU", "INCARNATION"]);
     }
     let mut table = Table::new(&header);
     for member in members {
@@ -78,8 +79,10 @@ fn table(members: &[Member], paths: &[PathInfo], here: NodeId, wide: bool) -> Ta
             member.name.clone(),
             member.address.to_string(),
             health(member.health).to_owned(),
+            member.program.release.to_string(),
         ];
         if wide {
+            row.push(member.program.speaks.to_string());
             row.push(mtu(member, paths).map_or_else(|| "-".into(), |mtu| mtu.to_string()));
             row.push(format!("{:016x}", member.incarnation.0));
         }
@@ -102,6 +105,8 @@ fn document(member: &Member, paths: &[PathInfo]) -> Value {
         "name": member.name,
         "address": member.address.to_string(),
         "health": health(member.health),
+        "program": member.program.release.to_string(),
+        "speaks": [member.program.speaks.oldest, member.program.speaks.newest],
         "incarnation": format!("{:016x}", member.incarnation.0),
     })
 }

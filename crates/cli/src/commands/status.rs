@@ -22,16 +22,24 @@ impl Status {
     pub(crate) fn run(self, global: &Global) -> Result<Exit> {
         let mut control = super::connect(global)?;
         let status = control.status()?;
-        let (_, members) = control.members()?;
+        let (_, spoken, members) = control.everyone()?;
         let problems = problems(&status, &members);
         let health = Health::of(&status, &members, &problems);
         if global.quiet {
             return Ok(health.exit());
         }
         match global.output {
-            Format::Json => output::json(document(&status, &members, health, &problems))?,
+            Format::Json => {
+                let mut document = document(&status, &members, health, &problems);
+                document["protocol"] = protocol_document(spoken, &members);
+                output::json(document)?;
+            }
             Format::Table | Format::Wide => {
-                output::lines(lines(&status, &members, health, &problems))?
+                let mut lines = lines(&status, &members, health, &problems);
+                if health != Health::Out {
+                    lines.insert(PROTOCOL_LINE, protocol(spoken, &members));
+                }
+                output::lines(lines)?;
             }
         }
         Ok(health.exit())
@@ -183,6 +191,36 @@ fn lines(
     lines
 }
 
+/// The line of `status` that says which version of the protocol is spoken, is this one.
+const PROTOCOL_LINE: usize = 4;
+
+/// Which version of the protocol is spoken, and which members speak no newer one, if others do.
+fn protocol(spoken: u8, members: &[Member]) -> String {
+    let behind: Vec<String> = behind(spoken, members)
+        .map(|member| member.id.to_string())
+        .collect();
+    if behind.is_empty() {
+        return format!("protocol: {spoken}");
+    }
+    let behind = behind.join(", ");
+    format!(
+        "protocol: {spoken}, which is the newest that {behind} can speak; others speak newer ones"
+    )
+}
+
+fn protocol_document(spoken: u8, members: &[Member]) -> serde_json::Value {
+    let behind = behind(spoken, members).map(|member| member.id.0);
+    json!({"spoken": spoken, "behind": behind.collect::<Vec<_>>()})
+}
+
+/// The members that keep the others from speaking a newer version.
+fn behind(spoken: u8, members: &[Member]) -> impl Iterator<Item = &Member> {
+    let living = || members.iter().filter(|member| member.health == Alive);
+    let newest = move |member: &&Member| member.program.speaks.newest <= spoken;
+    let some_speak_newer = !living().all(|member| newest(&member));
+    living().filter(move |member| some_speak_newer && newest(member))
+}
+
 /// The line of `status` that names the coordinator, its term and the standby.
 fn control(status: &NodeStatus) -> String {
     let control = &status.control;
@@ -263,7 +301,7 @@ mod tests {
     use super::*;
     use pagemesh_wire::local::ControlStatus;
     use pagemesh_wire::peer::Health as Of;
-    use pagemesh_wire::{Incarnation, PublicKey};
+    use pagemesh_wire::{Incarnation, Program, PublicKey, Versions};
 
     fn member(id: u16, name: &str, host: u8, health: Of) -> Member {
         Member {
@@ -273,6 +311,7 @@ mod tests {
             incarnation: Incarnation(u64::from(id)),
             key: PublicKey::NONE,
             health,
+            program: Program::of(Versions::SPOKEN),
         }
     }
 
@@ -358,6 +397,37 @@ mod tests {
         assert_eq!(Health::of(&status, &[], &[]), Health::Healthy);
         status.control.silent = 6.0;
         assert_eq!(Health::of(&status, &[], &[]), Health::Degraded);
+    }
+
+    #[test]
+    fn it_says_who_keeps_the_others_from_a_newer_protocol() {
+        let mut members = [
+            member(1, "a", 1, Of::Alive),
+            member(2, "b", 2, Of::Alive),
+            member(3, "c", 3, Of::Dead),
+        ];
+        for member in &mut members {
+            member.program.speaks = Versions {
+                oldest: 4,
+                newest: 5,
+            };
+        }
+        assert_eq!(protocol(5, &members), "protocol: 5");
+        members[2].program = Program::SILENT;
+        assert_eq!(protocol(5, &members), "protocol: 5", "it is dead");
+        members[1].program = Program::SILENT;
+        let said = protocol(4, &members);
+        assert!(
+            said.starts_with("protocol: 4, which is the newest that n2 "),
+            "{said}"
+        );
+        assert_eq!(protocol_document(4, &members)["behind"], json!([2]));
+        let status = status(2, &[]);
+        let lines = lines(&status, &members, Health::Healthy, &[]);
+        assert!(
+            lines[PROTOCOL_LINE - 1].starts_with("coordinator"),
+            "{lines:?}"
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::budget::Budget;
 use crate::diff_store::Changes;
 use crate::diff_store::DiffStore;
 use crate::driver::{About, Driver};
+use crate::edition::Edition;
 use crate::executor::DaemonExecutor;
 use crate::experiment::Edge;
 use crate::keeper::{Keeper, Keeping, Tag};
@@ -158,6 +159,7 @@ impl Daemon {
         );
         let ledger = ledger_of_another(options)?;
         let mut driver = Driver::go_on(recovered, executor, about, &receive_batch)?;
+        driver.runs();
         driver.keep_anew(ledger);
         driver.budget = Budget::new(options.memory.clone());
         let mut daemon = Self::assemble(options, signals, listener, receive_batch, driver)?;
@@ -363,6 +365,7 @@ fn about(options: &Options, udp: &Udp) -> About {
         device: device.ok(),
         problems,
         wall_clock: WallClock::new(),
+        edition: Edition::of(options.experiment),
     }
 }
 
@@ -449,6 +452,7 @@ fn config(options: &Options, about: &About, key: PublicKey, start: Start) -> Res
         standby: options.standby,
         rejoin: true,
         keeps: options.state.is_some(),
+        program: about.edition.program,
     })
 }
 

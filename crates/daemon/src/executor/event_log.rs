@@ -4,7 +4,6 @@ use crate::counters::Counters;
 use crate::stamps::Stamps;
 use pagemesh_core::{At, Event};
 use pagemesh_os::clock;
-use pagemesh_wire::header::PROTOCOL_VERSION;
 use pagemesh_wire::peer::Refusal;
 use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -64,6 +63,9 @@ impl EventLog {
     fn log(&mut self, event: &Event, left: bool) {
         match event {
             Event::ForeignVersion { source, version } => self.foreign(*source, *version),
+            Event::Speaks { version } => {
+                tracing::info!(version, "the cluster speaks this protocol")
+            }
             Event::Admitted { node } => tracing::info!(%node, "admitted to the cluster"),
             Event::Joined { node } => tracing::info!(%node, "joined"),
             Event::Left { node } => tracing::info!(%node, "left"),
@@ -100,8 +102,8 @@ impl EventLog {
     fn foreign(&mut self, source: SocketAddr, version: u8) {
         if self.foreigners.len() < FOREIGNERS && self.foreigners.insert(source.ip()) {
             tracing::warn!(
-                %source, version, ours = PROTOCOL_VERSION,
-                "a daemon speaks another version of the protocol: install the same release everywhere",
+                %source, version,
+                "a daemon speaks a version of the protocol that this one does not: see `pagemesh status`",
             );
         }
     }

@@ -144,6 +144,7 @@ mod tests {
         Effect::Send {
             address: SocketAddr::from(([10, 0, 0, node as u8], 7450)),
             header: Header {
+                version: pagemesh_wire::header::PROTOCOL_VERSION,
                 cluster: ClusterId(1),
                 from: NodeId(1),
                 to: NodeId(node),

@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Which switches are set, as in `packet=1024,acknowledge=packet,receive=worker,
-/// tick=10ms,sleep=strict,disk=350us/88us`.
+/// tick=10ms,sleep=strict,disk=350us/88us,edition=former`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Experiment {
     /// Cut pages into packets of so many bytes; all daemons of a cluster or none.
@@ -19,9 +19,16 @@ pub struct Experiment {
     pub tick: Option<Tick>,
     /// Reads of the files of private segments take so long.
     pub disk: Option<Disk>,
+    /// Speak, read and write what the former edition did, and nothing newer.
+    pub former: bool,
 }
 
 impl Experiment {
+    /// Whether this program is to be of the former edition.
+    pub(crate) fn is_former(self) -> bool {
+        self.former
+    }
+
     /// The clock by which windows end, if they end at ticks.
     pub(crate) fn ticks(self, now: u64) -> Option<Ticks> {
         self.tick.map(|tick| Ticks::new(tick, now))
@@ -43,7 +50,8 @@ impl fmt::Display for Experiment {
         let receive = if self.worker { "worker" } else { "inline" };
         write!(f, "acknowledge={acknowledge},receive={receive}")?;
         self.tick.map_or(Ok(()), |tick| write!(f, ",{tick}"))?;
-        self.disk.map_or(Ok(()), |disk| write!(f, ",{disk}"))
+        self.disk.map_or(Ok(()), |disk| write!(f, ",{disk}"))?;
+        f.write_str(if self.former { ",edition=former" } else { "" })
     }
 }
 
@@ -51,8 +59,8 @@ impl fmt::Display for Experiment {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}`: an experiment is like `packet=1024,acknowledge=packet,receive=worker,tick=10ms,\
-     sleep=strict,disk=350us/88us`; packets have 64 to 4096 bytes, acknowledge is page or packet (and needs packets), \
-     receive is inline or worker, ticks come every 100us to 1s, sleep is early or strict (and needs ticks), disk is the time of a random read and of the next page, up to 1s"
+     sleep=strict,disk=350us/88us,edition=former`; packets have 64 to 4096 bytes, acknowledge is page or packet (and needs packets), \
+     receive is inline or worker, ticks come every 100us to 1s, sleep is early or strict (and needs ticks), disk is the time of a random read and of the next page, up to 1s, edition is present or former"
 )]
 pub struct ExperimentError(String);
 
@@ -77,6 +85,8 @@ impl FromStr for Experiment {
                     ("receive", "inline") => experiment.worker = false,
                     ("receive", "worker") => experiment.worker = true,
                     ("tick", length) => experiment.tick = Some(Tick::of(length)?),
+                    ("edition", "present") => experiment.former = false,
+                    ("edition", "former") => experiment.former = true,
                     ("disk", times) => experiment.disk = Some(Disk::of(times)?),
                     ("sleep", "early") => strict = Some(false),
                     ("sleep", "strict") => strict = Some(true),
@@ -106,7 +116,7 @@ mod tests {
     #[test]
     fn switches_are_read_and_nonsense_is_not() {
         let all: Experiment =
-            "packet=1024,acknowledge=packet,receive=worker,sleep=strict,tick=10ms,disk=350us/88us"
+            "packet=1024,acknowledge=packet,receive=worker,sleep=strict,tick=10ms,disk=350us/88us,edition=former"
                 .parse()
                 .unwrap();
         let expected = Experiment {
@@ -118,6 +128,7 @@ mod tests {
                 strict: true,
             }),
             disk: Disk::of("350us/88us"),
+            former: true,
         };
         assert_eq!(all, expected);
         assert_eq!(all.to_string().parse(), Ok(all));

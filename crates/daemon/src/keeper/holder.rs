@@ -2,7 +2,7 @@
 
 use super::items::{Item, Items};
 use super::orphaned::Orphaned;
-use super::words::{Answer, Order, PACKET, Tag, VERSION, decode, encode};
+use super::words::{Answer, OLDEST_VERSION, Order, PACKET, Tag, VERSION, decode, encode};
 use anyhow::{Context as _, Result};
 use pagemesh_os::clock;
 use pagemesh_os::poll::{Poll, Ready};
@@ -188,7 +188,7 @@ impl Holder {
     fn adopt(&mut self, token: u64, version: u32) {
         let refusal = if self.daemon.is_some() {
             Some(Answer::Busy)
-        } else if version != VERSION {
+        } else if !(OLDEST_VERSION..=VERSION).contains(&version) {
             Some(Answer::Foreign)
         } else {
             None

@@ -1,6 +1,6 @@
 //! The daemon's end of the connection to its keeper.
 
-use super::words::{Answer, Order, PACKET, Tag, VERSION, decode, encode};
+use super::words::{Answer, OLDEST_VERSION, Order, PACKET, Tag, VERSION, decode, encode};
 use super::{Keeping, socket_path};
 use anyhow::{Context as _, Result, bail};
 use pagemesh_os::seqpacket::Socket;
@@ -75,28 +75,39 @@ impl Keeper {
 
     /// Looks for a keeper, and takes its items if its daemon is dead.
     pub(crate) fn search(socket: &Path) -> Result<Search> {
+        for version in (OLDEST_VERSION..=VERSION).rev() {
+            if let Some(found) = Self::search_in(version, socket)? {
+                return Ok(found);
+            }
+        }
+        bail!(
+            "the keeper of the daemon before is of another release; end its programs, then kill it \
+             (`pagemesh-keeper` with --path {})",
+            socket_path(socket).display()
+        )
+    }
+
+    /// None if the keeper does not speak this version.
+    fn search_in(version: u32, socket: &Path) -> Result<Option<Search>> {
         let link = match Socket::connect_within(&socket_path(socket), PATIENCE) {
             Ok(link) => link,
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 return Err(error).context(SILENT);
             }
-            Err(_) => return Ok(Search::Nobody),
+            Err(_) => return Ok(Some(Search::Nobody)),
         };
         let process = link.peer()?.pid;
         link.set_receive_timeout(PATIENCE)?;
         let mut held = Vec::new();
         let mut buffer = [0; PACKET];
-        if link
-            .send(&encode(&Order::Adopt { version: VERSION }), &[])
-            .is_err()
-        {
-            return Ok(Search::Nobody);
+        if link.send(&encode(&Order::Adopt { version }), &[]).is_err() {
+            return Ok(Some(Search::Nobody));
         }
         loop {
             let packet = match link.recv(&mut buffer) {
                 Ok(Some(packet)) => packet,
                 // It ends: there is nothing to take over any more.
-                Ok(None) => return Ok(Search::Nobody),
+                Ok(None) => return Ok(Some(Search::Nobody)),
                 Err(error) => {
                     return Err(error).context(SILENT);
                 }
@@ -111,13 +122,10 @@ impl Keeper {
                         child,
                         process,
                     };
-                    return Ok(Search::Found(keeper, held));
+                    return Ok(Some(Search::Found(keeper, held)));
                 }
-                (Some(Answer::Busy), None) => return Ok(Search::Busy),
-                (Some(Answer::Foreign), None) => bail!(
-                    "the keeper of the daemon before is of another release; end its programs, \
-                     then kill process {process}"
-                ),
+                (Some(Answer::Busy), None) => return Ok(Some(Search::Busy)),
+                (Some(Answer::Foreign), None) => return Ok(None),
                 _ => bail!("the keeper of the daemon before, process {process}, talks nonsense"),
             }
         }

@@ -3,8 +3,13 @@
 use pagemesh_wire::{ClientId, MappingId, SegmentId};
 use serde::{Deserialize, Serialize};
 
-/// Both must speak the same; a keeper is older than the daemon after an upgrade.
+/// The newest version that is spoken; a keeper is older than its daemon after an upgrade, and newer
+/// if a program was put back.
 pub(crate) const VERSION: u32 = 4;
+
+/// The oldest. A daemon says in which version it speaks; a keeper that does not speak it refuses,
+/// and the daemon tries an older one.
+pub(crate) const OLDEST_VERSION: u32 = 4;
 
 /// Names a thing that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

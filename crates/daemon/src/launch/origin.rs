@@ -6,7 +6,7 @@ use super::newcomers::{HANDSHAKE, Newcomer};
 use super::{PATIENCE, Place, Service, no_place};
 use anyhow::{Context, Result, bail};
 use pagemesh_os::seqpacket::Socket;
-use pagemesh_wire::local::{LOCAL_VERSION, MAX_PACKET, Reply, ReplyPacket, Request, RequestPacket};
+use pagemesh_wire::local::{MAX_PACKET, Reply, ReplyPacket, Request, RequestPacket};
 use pagemesh_wire::peer::{Credentials, Health, Member};
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use std::io;
@@ -64,14 +64,14 @@ impl Service {
     pub(super) fn members(&self) -> Result<Vec<Member>> {
         let socket = Socket::connect_within(&self.socket, PATIENCE)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
-        let hello = Request::Hello {
-            version: LOCAL_VERSION,
-            program: "pagemesh launch".to_owned(),
-        };
-        ask(&socket, hello)?;
-        match ask(&socket, Request::Members)? {
-            Reply::Members { members, .. } => Ok(members),
-            other => bail!("unexpected {other:?}"),
+        for hello in Request::hellos("pagemesh launch") {
+            if let Reply::Welcome { .. } = ask(&socket, hello)? {
+                break;
+            }
+        }
+        match ask(&socket, Request::Members)?.into_members() {
+            Ok((.., members)) => Ok(members),
+            Err(other) => bail!("unexpected {other:?}"),
         }
     }
 }

@@ -294,6 +294,7 @@ mod tests {
             incarnation: Incarnation(9),
             key: PublicKey([3; 32]),
             health: Health::Alive,
+            program: pagemesh_wire::Program::default(),
         };
         KeptEntry::View(MemberView {
             epoch,

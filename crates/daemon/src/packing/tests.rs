@@ -8,6 +8,7 @@ const PEER: &str = "127.0.0.3:7450";
 
 fn head() -> Header {
     Header {
+        version: pagemesh_wire::header::PROTOCOL_VERSION,
         cluster: ClusterId(7),
         from: NodeId(1),
         to: NodeId(2),

@@ -5,7 +5,6 @@ use crate::ledger::Ledger;
 use pagemesh_core::{Quotas, Time};
 use pagemesh_os::clock;
 use pagemesh_wire::NodeId;
-use pagemesh_wire::header::PROTOCOL_VERSION;
 use pagemesh_wire::local::Trouble;
 use pagemesh_wire::peer::Refusal;
 use std::collections::BTreeMap;
@@ -133,8 +132,10 @@ impl Driver {
         problems.extend(self.about.wall_clock.problem());
         for host in self.executor.events.foreigners() {
             problems.push(Trouble::OtherVersion.line(format_args!(
-                "a daemon on {host} speaks another version of the protocol (this one speaks \
-                 {PROTOCOL_VERSION}) and cannot take part: install the same release on all nodes"
+                "a daemon on {host} speaks a version of the protocol that this one does not (it \
+                 speaks {}): install a release there that has one in common with all nodes \
+                 (`pagemesh version`)",
+                self.about.edition.program.speaks
             )));
         }
         problems

@@ -18,6 +18,7 @@ fn view(epoch: u64, nodes: &[u16]) -> MemberView {
         incarnation: Incarnation(u64::from(*node)),
         key: key(*node),
         health: Health::Alive,
+        program: pagemesh_wire::Program::default(),
     };
     MemberView {
         epoch,

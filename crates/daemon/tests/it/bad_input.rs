@@ -5,13 +5,17 @@ use crate::common::{Client, Daemon, Process, permitted, socket, until};
 use pagemesh_daemon::{Options, run};
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_wire::header::{Header, MAX_DATAGRAM, PROTOCOL_VERSION};
-use pagemesh_wire::local::{LOCAL_VERSION, Reply, ReplyPacket, Request, RequestPacket};
+use pagemesh_wire::local::{
+    LOCAL_VERSION, OLDEST_LOCAL_VERSION, Reply, ReplyPacket, Request, RequestPacket,
+};
 use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{
     Call, Credentials, Join, Message, PassAck, Policy, Refusal, Reply as Answer, SegmentSpec,
     Subject, Welcome, Window,
 };
-use pagemesh_wire::{ByteLen, CallId, ClusterId, Incarnation, NodeId, SegmentId, SyncKey, Version};
+use pagemesh_wire::{
+    ByteLen, CallId, ClusterId, Incarnation, NodeId, Program, SegmentId, SyncKey, Version, Versions,
+};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
@@ -35,6 +39,7 @@ impl Peer {
             socket,
             daemon: daemon.status().address.parse().unwrap(),
             header: Header {
+                version: pagemesh_wire::header::PROTOCOL_VERSION,
                 cluster: ClusterId(0),
                 from: NodeId::NONE,
                 to: NodeId::NONE,
@@ -88,6 +93,7 @@ impl Peer {
             incarnation: self.header.incarnation,
             page_size,
             advertise: Some(self.socket.local_addr().unwrap()),
+            program: Program::of(Versions::SPOKEN),
         })
     }
 
@@ -112,14 +118,14 @@ fn a_host_of_another_version_is_told_and_shown() {
     foreign[2] = 9;
     peer.send(&foreign);
     let expected = Notice {
-        version: PROTOCOL_VERSION,
+        speaks: Versions::SPOKEN,
         to: STRANGER,
     };
     assert_eq!(Notice::decode(&peer.receive()), Some(expected));
     assert_eq!(client.counter("foreign_version"), 1);
     let problems = client.status().problems.join("\n");
     assert!(
-        problems.starts_with("other-version: ") && problems.contains("another version"),
+        problems.starts_with("other-version: ") && problems.contains("that this one does not"),
         "{problems}"
     );
     drop(client);
@@ -151,12 +157,20 @@ fn joining(answer: impl Fn(Incarnation) -> Vec<u8>) -> String {
 
 #[test]
 fn a_daemon_refused_by_its_cluster_ends_with_the_reason() {
-    let of_version = joining(|to| Notice { version: 9, to }.encode().to_vec());
-    assert!(of_version.contains("protocol version 9"), "{of_version}");
-    assert!(of_version.contains("same release"), "{of_version}");
+    let speaks = Versions {
+        oldest: 8,
+        newest: 9,
+    };
+    let of_version = joining(|to| Notice { speaks, to }.encode().to_vec());
+    assert!(
+        of_version.contains("protocol versions 8 to 9, this daemon 4 to 5"),
+        "{of_version}"
+    );
+    assert!(of_version.contains("install a release"), "{of_version}");
     let of_pages = joining(|incarnation| {
         let why = Refusal::PageSize { theirs: 16384 };
         let header = Header {
+            version: pagemesh_wire::header::PROTOCOL_VERSION,
             cluster: ClusterId(1),
             from: NodeId(1),
             to: NodeId::NONE,
@@ -352,7 +366,47 @@ fn a_program_of_another_release_is_told_both_versions() {
     let Reply::Refused(Refusal::Invalid(why)) = reply else {
         panic!("{reply:?}");
     };
-    assert!(why.contains("same release"), "{why}");
+    assert!(why.contains("speaks versions 6 to 7"), "{why}");
+    assert!(why.contains("the program version 8"), "{why}");
+    daemon.end().unwrap();
+}
+
+/// A program that was started before its daemon was replaced gets replies as it knows them, also
+/// after a hello in a version that the daemon does not speak.
+#[test]
+fn a_program_of_the_former_version_is_spoken_with() {
+    let daemon = Daemon::start(|_| {});
+    let socket = Socket::connect(&daemon.socket).unwrap();
+    let mut buffer = [0; 4096];
+    let mut ask = |number, request| {
+        let packet = RequestPacket { number, request };
+        socket.send(&packet.encode(), &[]).unwrap();
+        let got = socket.recv(&mut buffer).unwrap().unwrap();
+        ReplyPacket::decode(&buffer[..got.len]).unwrap().reply
+    };
+    let mut hello = |number, version| {
+        let program = "former".into();
+        ask(number, Request::Hello { version, program })
+    };
+    assert!(matches!(hello(1, LOCAL_VERSION + 1), Reply::Refused(_)));
+    assert!(matches!(
+        hello(2, OLDEST_LOCAL_VERSION),
+        Reply::Welcome { .. }
+    ));
+    let Reply::Members { members, .. } = ask(3, Request::Members) else {
+        panic!("not as version 6 knows it");
+    };
+    assert_eq!(members.len(), 1);
+    let mut present = daemon.client();
+    let Reply::Everyone {
+        spoken, members, ..
+    } = present.ask(Request::Members)
+    else {
+        panic!("not as version 7 knows it");
+    };
+    assert_eq!(spoken, PROTOCOL_VERSION);
+    assert_eq!(members[0].program.speaks, Versions::SPOKEN);
+    drop(present);
     daemon.end().unwrap();
 }
 
