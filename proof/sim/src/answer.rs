@@ -154,6 +154,10 @@ impl World {
                 );
             }
             (Step::Promote, Reply::Done) => self.stats.promotions += 1,
+            (Step::MakeRoom, Reply::Done) => {
+                let host = self.processes.host_of(id);
+                self.after(1, Happening::Misfortune(Fault::PutBack { host }));
+            }
             (Step::Leave, Reply::Done) => {
                 self.left(id);
                 return Ok(());
@@ -214,6 +218,8 @@ impl World {
                 steps.push_front(Step::Think(100_000_000));
                 true
             }
+            // Another one takes the place, or the host has none any more.
+            (Step::MakeRoom, _) => true,
             // The probed host may be a member that the asking node has not heard of yet.
             (Step::Probe(_), Refusal::NodeGone(_)) => true,
             (_, Refusal::NodeGone(_)) => {

@@ -30,6 +30,8 @@ pub struct Campaign {
     pub takeover: bool,
     /// The first host's daemon is killed, once or twice, and goes on from its disk.
     pub resume: bool,
+    /// Daemons are replaced by ones of another program, newer or older, again and again.
+    pub upgrade: bool,
     /// End at the first failure instead of running all.
     pub stop_at_failure: bool,
 }
@@ -94,6 +96,7 @@ impl Campaign {
                 replace: self.replace,
                 takeover: self.takeover,
                 resume: self.resume,
+                upgrade: self.upgrade,
                 log: false,
             };
             let outcome = run(options);
@@ -132,6 +135,7 @@ impl Stats {
         self.replaced += other.replaced;
         self.buried_alive += other.buried_alive;
         self.promotions += other.promotions;
+        self.upgraded += other.upgraded;
         self.happenings += other.happenings;
         self.stolen += other.stolen;
         self.pressed_out += other.pressed_out;
@@ -178,6 +182,9 @@ fn replay_line(options: Options) -> String {
     }
     if options.resume {
         line.push_str(" --resume");
+    }
+    if options.upgrade {
+        line.push_str(" --upgrade");
     }
     if let Some(canary) = options.canary {
         let _ = write!(line, " --canary {canary}");

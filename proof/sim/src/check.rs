@@ -82,6 +82,8 @@ invariants! {
         "Handling a deadline that has come moves the next one into the future.",
     Replay = "INV-replay":
         "The journal of a node gives the very same node, at any moment.",
+    Spoken = "INV-spoken":
+        "A node speaks a version of the protocol that all members speak, once it knows the members.",
     NoPanic = "INV-no-panic":
         "Nothing that peers or clients do makes a node panic.",
     Law = "INV-drivers-law":

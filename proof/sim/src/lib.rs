@@ -42,6 +42,7 @@ mod step;
 mod storms;
 mod systemv;
 mod transcript;
+mod upgrade;
 mod views;
 mod ways;
 mod witness;

@@ -5,6 +5,7 @@ use crate::golden::Words;
 use crate::kernel::{Kernel, PageKey};
 use crate::log::Mark;
 use crate::step::{ClientPlan, Fault, Step};
+use crate::upgrade::{NEW, OLD};
 use crate::world::{Happening, Host, Life, Pending, World};
 use pagemesh_core::{Budgets, Input, Placement, Time};
 use pagemesh_wire::{ClientId, NodeId, PageCount, SyncKey};
@@ -69,6 +70,17 @@ impl World {
             } => self.press(host, frames, anywhere),
             Fault::Resume => self.resume_first(),
             Fault::KillAgain => self.kill_again()?,
+            Fault::Upgrade { host, old: true } if self.hosts[host].life == Life::Up => {
+                let programs = vec![vec![Step::Begin, Step::MakeRoom]];
+                self.spawn_client(ClientPlan {
+                    host,
+                    programs,
+                    farewell: Vec::new(),
+                });
+            }
+            Fault::Upgrade { old: true, .. } => {}
+            Fault::Upgrade { host, old: false } => self.goes_on_as(host, NEW)?,
+            Fault::PutBack { host } => self.goes_on_as(host, OLD)?,
         }
         Ok(())
     }

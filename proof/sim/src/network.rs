@@ -256,6 +256,7 @@ pub(crate) fn kind(message: &Message) -> &'static str {
         Message::Forward(_) => "Forward",
         Message::Resume(_) => "Resume",
         Message::Resumed(_) => "Resumed",
+        Message::Runs(_) => "Runs",
     }
 }
 
@@ -272,7 +273,7 @@ pub(crate) fn legible(message: &Message) -> String {
 
 /// True if a message only shows that its sender lives.
 pub(crate) fn is_sign_of_life(kind: &str) -> bool {
-    matches!(kind, "Heartbeat" | "HeartbeatAck")
+    matches!(kind, "Heartbeat" | "HeartbeatAck" | "Runs")
 }
 
 #[cfg(test)]

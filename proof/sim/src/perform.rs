@@ -7,6 +7,7 @@ use crate::kernel::{PageKey, ThreadId};
 use crate::log::Mark;
 use crate::process::{Opened, State, Watch};
 use crate::step::{Place, Seg, Step};
+use crate::upgrade::OLD;
 use crate::world::{Happening, Host, Life, World};
 use pagemesh_core::{Input, Request};
 use pagemesh_wire::local::PageState;
@@ -84,7 +85,8 @@ impl World {
             | Step::List
             | Step::Remove(_)
             | Step::Leave
-            | Step::Promote => {
+            | Step::Promote
+            | Step::MakeRoom => {
                 self.inquire(id, step);
             }
         }
@@ -288,6 +290,7 @@ impl World {
                 Request::Leave
             }
             Step::Promote => Request::Promote,
+            Step::MakeRoom => Request::MakeRoom { speaks: OLD.speaks },
             _ => unreachable!("only inquiries come here"),
         };
         self.ask(id, request, step);

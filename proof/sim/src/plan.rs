@@ -219,6 +219,7 @@ impl Plan {
             recorded: Dice::stream(seed, "recorded").chance(250),
             replace: false,
             turns: Dice::stream(seed, "turns").chance(500),
+            upgrades: options.upgrade,
             standby: false,
             keeps: false,
             takeovers: 0,
@@ -256,8 +257,7 @@ impl Plan {
         setting
             .faults
             .extend(hasty.map(|host| (soon, Fault::Leave { host })));
-        press(seed, features, &mut setting, heal_at);
-        heal_at = first_fails(options, &mut setting).unwrap_or(heal_at);
+        heal_at = more_faults(options, features, &mut setting, heal_at);
         Self {
             setting,
             clients,
@@ -267,6 +267,18 @@ impl Plan {
             leavers,
         }
     }
+}
+
+/// What else befalls hosts. Returns when all is well again.
+fn more_faults(
+    options: &Options,
+    features: Features,
+    setting: &mut Setting,
+    heal_at: Time,
+) -> Time {
+    press(options.seed, features, setting, heal_at);
+    upgrade(options.seed, setting, heal_at);
+    first_fails(options, setting).unwrap_or(heal_at)
 }
 
 /// The first host fails in some way, if that is asked for. Returns when all is well again.
@@ -315,6 +327,26 @@ fn press(seed: u64, features: Features, setting: &mut Setting, heal_at: Time) {
     };
     let relieved = (0..hosts).map(|host| (heal_at, relieved(host)));
     setting.faults.extend(relieved);
+}
+
+/// Daemons are replaced by ones of another program, until all is well again: then all are new.
+fn upgrade(seed: u64, setting: &mut Setting, heal_at: Time) {
+    if !setting.upgrades {
+        return;
+    }
+    let hosts = setting.hosts.len();
+    let mut dice = Dice::stream(seed, "upgrades");
+    for _ in 0..dice.between(3, 20) {
+        let fault = Fault::Upgrade {
+            host: dice.index(hosts),
+            old: dice.chance(400),
+        };
+        setting
+            .faults
+            .push((Time(dice.between(0, heal_at.0)), fault));
+    }
+    let renewed = |host| (heal_at, Fault::Upgrade { host, old: false });
+    setting.faults.extend((0..hosts).map(renewed));
 }
 
 /// The first host's daemon is killed, and goes on from its disk; in some seeds it is killed once

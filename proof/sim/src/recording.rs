@@ -110,6 +110,13 @@ impl Recording {
         }
     }
 
+    /// The journal of the same node, as another program begins it.
+    pub(crate) fn begin_anew(&mut self, node: &Node) {
+        let memory = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+        self.journal = Journal::begin(memory, LOG, node, &[]).expect("it fitted before");
+        self.filling = None;
+    }
+
     /// The node is about to handle this, which stood in line if it is an answer, or
     /// joins what it heard before.
     fn input(&mut self, now: Time, input: Input<'_>, answer: bool, joined: bool) {

@@ -36,6 +36,8 @@ pub struct Options {
     pub takeover: bool,
     /// The first host's daemon is killed, once or twice, and goes on from its disk.
     pub resume: bool,
+    /// Daemons are replaced by ones of another program, newer or older, again and again.
+    pub upgrade: bool,
     /// Keep the text of the log.
     pub log: bool,
 }
@@ -197,6 +199,7 @@ fn close_down(world: &mut World) -> Check {
     }
     check_ghosts(world)?;
     check_coordinator(world)?;
+    check_spoken(world)?;
     world.check_journals()?;
     ensure!(
         world.traffic.last_message <= settled,
@@ -232,6 +235,24 @@ fn check_ghosts(world: &World) -> Check {
             "{successes} processes created {:?} alone",
             world.setting.segments[*name].name
         );
+    }
+    Ok(())
+}
+
+/// No living node speaks a version that the program of another one does not speak.
+fn check_spoken(world: &World) -> Check {
+    for at in world.up() {
+        let spoken = world.hosts[at].node.spoken();
+        for other in world.up() {
+            let speaks = world.hosts[other].node.program().speaks;
+            ensure!(
+                speaks.contains(spoken),
+                Spoken,
+                "h{} speaks {spoken}, and h{} speaks {speaks}",
+                at + 1,
+                other + 1
+            );
+        }
     }
     Ok(())
 }

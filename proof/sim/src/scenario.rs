@@ -126,6 +126,7 @@ impl Stage {
             replace: false,
             turns: false,
             standby: false,
+            upgrades: false,
             keeps: false,
             takeovers: 0,
             carried: None,

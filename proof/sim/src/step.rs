@@ -107,6 +107,8 @@ pub(crate) enum Step {
     Leave,
     /// This host is to coordinate.
     Promote,
+    /// An older program is to take the place of this host's daemon.
+    MakeRoom,
 }
 
 impl Step {
@@ -225,4 +227,8 @@ pub(crate) enum Fault {
     Resume,
     /// The first host's daemon that has gone on from its disk is killed again, wherever it is.
     KillAgain,
+    /// A daemon of the new or the old program takes the place of a host's.
+    Upgrade { host: usize, old: bool },
+    /// The place for the old program is free.
+    PutBack { host: usize },
 }

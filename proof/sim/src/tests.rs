@@ -14,6 +14,7 @@ fn sweep_with(profile: Profile, from: u64, count: u64, replace: bool) {
         replace,
         takeover: false,
         resume: false,
+        upgrade: false,
         stop_at_failure: true,
     };
     let summary = campaign.run(|_| {});
@@ -141,6 +142,7 @@ fn standbys_take_over() {
         replace: false,
         takeover: true,
         resume: false,
+        upgrade: false,
         stop_at_failure: true,
     };
     let summary = campaign.run(|_| {});
@@ -154,6 +156,41 @@ fn standbys_take_over() {
         panic!("{}", failure_report(options, 60).unwrap_or_default());
     }
     assert_eq!(summary.stats.promotions, campaign.count);
+}
+
+/// Daemons go on as newer and as older programs, while all else goes wrong, too.
+#[test]
+fn clusters_are_rolled_over_and_back() {
+    // Decision 47 says which seeds of the other profiles fail.
+    for (from, profile, replace) in [(0, Profile::Calm, false), (10_000, Profile::Mild, false)] {
+        let campaign = Campaign {
+            from,
+            count: 30,
+            profile,
+            canary: None,
+            replace,
+            takeover: false,
+            resume: false,
+            upgrade: true,
+            stop_at_failure: true,
+        };
+        let summary = campaign.run(|_| {});
+        if let Some(failure) = summary.failures.first() {
+            let options = Options {
+                seed: failure.seed,
+                profile,
+                replace,
+                upgrade: true,
+                ..Options::default()
+            };
+            panic!("{}", failure_report(options, 60).unwrap_or_default());
+        }
+        assert!(
+            summary.stats.upgraded > 3 * campaign.count,
+            "{:?}",
+            summary.stats
+        );
+    }
 }
 
 /// The first host's daemon is killed, and goes on from its disk, which lacks what it had not written.
@@ -173,6 +210,7 @@ fn coordinators_go_on_from_their_disks() {
             replace: false,
             takeover: false,
             resume: true,
+            upgrade: false,
             stop_at_failure: true,
         };
         let summary = campaign.run(|_| {});
@@ -262,6 +300,7 @@ fn every_canary_is_found() {
             replace: false,
             takeover: false,
             resume: false,
+            upgrade: false,
             stop_at_failure: true,
         };
         let summary = campaign.run(|_| {});

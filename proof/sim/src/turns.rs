@@ -91,6 +91,7 @@ impl Contest {
             replace: false,
             turns: false,
             standby: false,
+            upgrades: false,
             keeps: false,
             takeovers: 0,
             carried: None,

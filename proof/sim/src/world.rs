@@ -65,6 +65,8 @@ pub(crate) struct Setting {
     pub(crate) replace: bool,
     /// Datagrams that wait together are heard together, and receipts wait for each other.
     pub(crate) turns: bool,
+    /// Daemons are replaced by ones of other programs.
+    pub(crate) upgrades: bool,
     /// The coordinator names a standby.
     pub(crate) standby: bool,
     /// Hosts have disks, on which coordinator and standby put their decisions.
@@ -137,6 +139,7 @@ impl World {
             pace: self.setting.pace,
             standby: self.setting.standby,
             keeps: self.setting.keeps,
+            program: self.first_program(index),
             ..Config::plain(
                 format!("host{}", index + 1),
                 address,

@@ -37,6 +37,9 @@ pub(crate) struct Arguments {
     /// The first host's daemon is killed, once or twice, and goes on from its disk.
     #[arg(long, conflicts_with = "takeover")]
     resume: bool,
+    /// Daemons are replaced by ones of another program, newer or older, again and again.
+    #[arg(long, conflicts_with_all = ["takeover", "resume"])]
+    upgrade: bool,
     /// With --seed: print the whole log, even if nothing broke.
     #[arg(long, requires = "seed")]
     log: bool,
@@ -44,7 +47,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 100)]
     lines: usize,
     /// Run properly labelled programs in a segment of policy `release` instead.
-    #[arg(long, conflicts_with_all = ["canary", "replace", "takeover", "resume", "log"])]
+    #[arg(long, conflicts_with_all = ["canary", "replace", "takeover", "resume", "upgrade", "log"])]
     labelled: bool,
     /// With --labelled: the segment has a replica, and a host vanishes in each run.
     #[arg(long, requires = "labelled")]
@@ -57,7 +60,7 @@ pub(crate) struct Arguments {
     private: bool,
     /// Run clusters whose nodes leave, vanish and join again and again instead, so that numbers are
     /// used for many lives.
-    #[arg(long, conflicts_with_all = ["canary", "replace", "takeover", "resume", "log", "labelled", "views", "private"])]
+    #[arg(long, conflicts_with_all = ["canary", "replace", "takeover", "resume", "upgrade", "log", "labelled", "views", "private"])]
     churn: bool,
     /// With --churn: how many lives join in each run.
     #[arg(long, default_value_t = 500, requires = "churn")]
@@ -90,6 +93,7 @@ fn run_one(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
         replace,
         takeover,
         resume,
+        upgrade,
         log,
         ..
     } = *arguments;
@@ -100,6 +104,7 @@ fn run_one(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
         replace,
         takeover,
         resume,
+        upgrade,
         log,
     };
     let outcome = pagemesh_sim::run(options);
@@ -134,6 +139,7 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         replace,
         takeover,
         resume,
+        upgrade,
         keep_going,
         ..
     } = *arguments;
@@ -145,6 +151,7 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         replace,
         takeover,
         resume,
+        upgrade,
         stop_at_failure: !keep_going,
     };
     let start = Instant::now();
@@ -177,6 +184,7 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         replace,
         takeover,
         resume,
+        upgrade,
         log: false,
     };
     print!(
@@ -220,8 +228,9 @@ fn print_summary(summary: &Summary) {
         summary.seeds, stats.operations, stats.datagrams, stats.messages, stats.pages, stats.sealed
     );
     println!(
-        "faults injected: {} lost, {} doubled, {} others; {} hosts buried alive, {} daemons replaced",
-        stats.lost, stats.twice, stats.faults, stats.buried_alive, stats.replaced
+        "faults injected: {} lost, {} doubled, {} others; {} hosts buried alive, {} daemons replaced, \
+         {} by another program",
+        stats.lost, stats.twice, stats.faults, stats.buried_alive, stats.replaced, stats.upgraded
     );
     println!(
         "worst wait {:?} (seed {}) of {:?} simulated; {} pages left unused, at most {} faults for one access",

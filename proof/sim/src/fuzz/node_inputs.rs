@@ -10,7 +10,7 @@ use crate::explore::{self, Outcome, Sight, Site, Stimulus};
 use pagemesh_core::Input;
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::Message;
-use pagemesh_wire::{Incarnation, NodeId, PAGE_SIZE};
+use pagemesh_wire::{Incarnation, NodeId, PAGE_SIZE, Versions};
 
 /// Hosts of the cluster.
 pub(super) const HOSTS: u8 = 3;
@@ -100,7 +100,11 @@ fn react(site: &mut Site, me: usize, stimulus: &Stimulus<'_>) -> Check {
 
 /// A datagram from a member, with a page if its message announces one.
 fn datagram(from: usize, to: usize, body: &[u8]) -> Vec<u8> {
+    // All versions that are read, in turn.
+    let versions = Versions::SPOKEN;
+    let several = u64::from(versions.newest - versions.oldest) + 1;
     let header = Header {
+        version: versions.oldest + (body.len() as u64 % several) as u8,
         cluster: explore::CLUSTER,
         from: NodeId(from as u16 + 1),
         to: NodeId(to as u16 + 1),

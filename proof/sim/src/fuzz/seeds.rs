@@ -12,13 +12,13 @@ use pagemesh_wire::local::{self, RequestPacket};
 use pagemesh_wire::multicast_batch::{self, MulticastBatch, SHORTEST_TRIAL, SharedPiece};
 use pagemesh_wire::peer::{
     Access, Call, Credentials, Decision, Decisions, FileKey, FilePart, MemberView, Message, Policy,
-    Reply, Resume, Resumed, SegmentInfo, SegmentSpec,
+    Reply, Resume, Resumed, SegmentInfo, SegmentSpec, version_4,
 };
 use pagemesh_wire::sysv::keys::{Bucket, Buckets, Entry, KeyRequest, Word};
 use pagemesh_wire::sysv::{Ask, Family, IPC_CREAT, Id, Limits, Op, Who};
 use pagemesh_wire::{
     ByteLen, CallId, ClientId, ClusterId, Incarnation, MappingId, NodeId, NodeSet, PageCount,
-    PageIndex, SegmentId, SyncKey, Term, Ticket,
+    PageIndex, Program, SegmentId, SyncKey, Term, Ticket,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,12 @@ impl Target {
         let inputs: Vec<Vec<u8>> = match self {
             Self::PeerDecode => {
                 let said = datagrams().into_iter().map(|(_, bytes)| bytes);
-                said.chain(about_keys()).collect()
+                let said: Vec<_> = said.chain(about_keys()).collect();
+                let former: Vec<_> = said
+                    .iter()
+                    .filter_map(|bytes| as_version_4(bytes))
+                    .collect();
+                [said, former].concat()
             }
             Self::LocalDecode => packets(),
             Self::DiffApply => diffs(),
@@ -137,6 +142,15 @@ fn datagrams() -> Vec<(u8, Vec<u8>)> {
         }
     }
     known.into_iter().collect()
+}
+
+/// A datagram as version 4 has it, if that differs.
+fn as_version_4(datagram: &[u8]) -> Option<Vec<u8>> {
+    let (header, message, _) = Message::decode(datagram).ok()?;
+    let version = version_4::VERSION;
+    let mut former = Vec::new();
+    message.encode(Header { version, ..header }, &mut former);
+    (former[HEADER_SIZE..] != datagram[HEADER_SIZE..]).then_some(former)
 }
 
 /// Events of a node: each message, each local input.
@@ -258,6 +272,7 @@ fn about_keys() -> Vec<Vec<u8>> {
         body,
     });
     let header = Header {
+        version: pagemesh_wire::header::PROTOCOL_VERSION,
         cluster: ClusterId(1),
         from: NodeId(1),
         to: NodeId(2),
@@ -278,6 +293,7 @@ fn about_keys() -> Vec<Vec<u8>> {
             term,
             view: takeover(),
         }),
+        Message::Runs(Program::SILENT),
     ];
     let encoded = calls.chain(replies).chain(goes_on).map(|message| {
         let mut bytes = Vec::new();
@@ -413,6 +429,9 @@ fn requests() -> Vec<Request> {
             part: part(),
             filled: 8,
             frames: vec![page, PageIndex(1)],
+        },
+        Request::MakeRoom {
+            speaks: Program::SILENT.speaks,
         },
     ]
 }

@@ -25,6 +25,8 @@ pub struct Stats {
     pub replaced: u64,
     /// Hosts that were declared dead although they lived.
     pub buried_alive: u64,
+    /// Daemons that were replaced by one of another program.
+    pub upgraded: u64,
     /// Standbys that became the coordinator.
     pub promotions: u64,
     /// Happenings of any kind.

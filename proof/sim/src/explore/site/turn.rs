@@ -120,6 +120,7 @@ impl Turn<'_> {
     /// A header of this cluster.
     pub(super) fn header(&self) -> Header {
         Header {
+            version: pagemesh_wire::header::PROTOCOL_VERSION,
             cluster: lab::CLUSTER,
             from: NodeId::NONE,
             to: NodeId::NONE,

@@ -50,6 +50,7 @@ impl World {
         let others = members.iter().filter(|m| m.id != NodeId(1) && m.id != gone);
         for member in others {
             let header = Header {
+                version: pagemesh_wire::header::PROTOCOL_VERSION,
                 cluster: CLUSTER,
                 from: member.id,
                 to: NodeId(1),
