@@ -124,6 +124,7 @@ fn what_is_no_packed_page_is_refused_and_counted() {
     maps[0].write(0, &contents(2)).unwrap();
     let stranger = UdpSocket::bind("0.0.0.0:0").unwrap();
     let mut datagram = Header {
+        version: pagemesh_wire::header::PROTOCOL_VERSION,
         cluster: ClusterId(1),
         from: NodeId(1),
         to: NodeId(2),

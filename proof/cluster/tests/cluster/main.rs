@@ -73,6 +73,7 @@ mod sysv_programs;
 mod tampering;
 mod tmk;
 mod troubles;
+mod upgrades;
 mod views;
 mod views_litmus;
 mod watching;

@@ -1,6 +1,7 @@
 //! A process of a test: runs on a node, plays the role its arguments name, prints the values that
 //! the test needs, and ends with an exit code that is true. Errors are on its error output.
 
+mod board;
 mod count;
 mod family;
 mod labelled;
@@ -23,6 +24,8 @@ use std::process::ExitCode;
 enum Role {
     /// Do what the lines of the input say
     ScriptedNode(scripted_node::ScriptedNode),
+    /// Publish on a board, or follow it
+    Board(board::BoardEnd),
     /// Count in a way that must not lose a step
     Count(count::Count),
     /// Fork children, which fork children, while threads work
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
     leave_no_core();
     let played = match Role::parse() {
         Role::ScriptedNode(scripted_node) => scripted_node.play(),
+        Role::Board(board) => board.play(),
         Role::Count(count) => count.play(),
         Role::Family(family) => family.play(),
         Role::Labelled(labelled) => labelled.play(),

@@ -45,9 +45,10 @@ impl Cluster {
         Self::of(Plan::new(nodes))
     }
 
-    /// The cluster of a plan.
+    /// The cluster of a plan, of the program under test if the plan names no other.
     pub(crate) fn of(plan: Plan) -> Option<Self> {
-        Self::by(env!("CARGO_BIN_EXE_pagemesh-under-test").into(), plan)
+        let under_test = || env!("CARGO_BIN_EXE_pagemesh-under-test").into();
+        Self::by(plan.program.clone().unwrap_or_else(under_test), plan)
     }
 
     /// The same, its daemons started by this program.
