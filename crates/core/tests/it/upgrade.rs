@@ -1,12 +1,12 @@
 //! Members of different programs: the cluster speaks what all of them speak.
 
 use crate::common::Cluster;
-use crate::standby::{N1, N2, N3, PROMOTION, SILENCE, refused};
+use crate::standby::{N1, N2, N3, PROMOTION, SILENCE, answer, refused};
 use core::time::Duration;
 use pagemesh_core::{Effect, Input, Reply, Request};
 use pagemesh_wire::header::Header;
 use pagemesh_wire::notice::Notice;
-use pagemesh_wire::peer::{Access, Join, Manager, Message, Refusal, Window};
+use pagemesh_wire::peer::{Access, Call, Join, Manager, Message, Refusal, Window};
 use pagemesh_wire::{
     ClusterId, Incarnation, NodeId, PAGE_SIZE, Program, PublicKey, Release, Term, Versions,
 };
@@ -122,7 +122,6 @@ fn an_old_coordinator_is_told_ever_less_often() {
 #[test]
 fn who_was_put_back_under_an_old_coordinator_is_not_taken_for_new() {
     let mut cluster = Cluster::with_standby(3);
-    cluster.segment(Manager::Dynamic, Window::Nanos(0));
     for node in [N1, N3] {
         put_back(&mut cluster, node, OLD);
     }
@@ -136,12 +135,10 @@ fn who_was_put_back_under_an_old_coordinator_is_not_taken_for_new() {
         known(&cluster, N2, N2).speaks.contains(5),
         "it knows itself"
     );
-    for node in [N2, N3, N2] {
-        cluster.touch(node, 7, Access::Write);
-        // The first one is searched for: its home is dead.
-        cluster.pass(SOON);
-        assert!(cluster.mapped(node), "{node}");
-        cluster.forget();
+    for (node, to) in [(N2, N3), (N3, N2)] {
+        let (to, call) = (Some(to), Call::Probe);
+        let reply = answer(&mut cluster, node, Request::Call { to, call });
+        assert_eq!(reply, Reply::Done, "{node}");
     }
     replace(&mut cluster, N3, NEW);
     assert_eq!(spoken(&cluster, &[N2, N3]), [5, 5]);
