@@ -119,7 +119,7 @@ def test_without_memory_the_name_is_free_again(cluster, name):
 def test_another_policy_is_refused(cluster, name):
     made = pagemesh.array(name, 10, policy="release")
     for other in ("sequential", None, pagemesh.Sequential()):
-        with pytest.raises(errors.MismatchError, match=r"policy Release\(\), not Sequential"):
+        with pytest.raises(errors.MismatchError, match=r"policy Release\(replicas=0\), not Sequential"):
             pagemesh.array(name, 10, policy=other)
     assert pagemesh.array(name, 10, policy=pagemesh.Release()).policy == pagemesh.Release()
     assert pagemesh.attach(name).policy == pagemesh.Release()

@@ -65,6 +65,6 @@ def test_a_view_has_the_locks_of_its_array(grid):
 
 
 def test_an_array_has_one_of_the_policies(cluster, name):
-    policies = r"Sequential\(...\), pagemesh.Release\(\), pagemesh.Views\(...\) and pagemesh.Private"
+    policies = r"Sequential\(...\), pagemesh.Release\(...\), pagemesh.Views\(...\) and pagemesh.Private"
     with pytest.raises(ValueError, match=policies):
         pagemesh.array(name, 4, policy="eventual")
