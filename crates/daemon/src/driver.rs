@@ -38,7 +38,7 @@ pub(crate) struct Driver {
     pub(crate) about: About,
     /// The memory that the host gives.
     pub(crate) budget: Budget,
-    /// What is wrong, and was.
+    /// The states that need a person, those of before included.
     pub(crate) troubles: Troubles,
     effects: Effects,
     deadline: Option<Time>,

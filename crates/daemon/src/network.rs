@@ -155,7 +155,7 @@ impl Network {
         }
     }
 
-    /// What is wrong with keys, here and on hosts that want to join.
+    /// The problems of the key file here, and of hosts that greet with another key.
     pub(crate) fn key_problems(&self, now: Time) -> Vec<String> {
         let sealing = self.sealing.as_ref();
         sealing.map_or_else(Vec::new, |sealing| sealing.problems(now))

@@ -179,7 +179,7 @@ impl Sealing {
             .retain(|_, last| now - *last < WRONG_KEY_TOLD);
     }
 
-    /// What is wrong with the key file here, or with those of hosts that want to join.
+    /// The problems of the key file here, and of hosts that greet with another key.
     pub(crate) fn problems(&self, now: Time) -> Vec<String> {
         let greeted = self.wrong_keys.iter();
         let greeted = greeted.filter(|(_, last)| now - **last < WRONG_KEY_TOLD);

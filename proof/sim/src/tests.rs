@@ -1,4 +1,4 @@
-use crate::{Campaign, Canary, Options, Profile, failure_report, rewrite_scenario, run};
+use crate::{Campaign, Canary, Options, Profile, Summary, failure_report, rewrite_scenario, run};
 use std::fs;
 
 fn sweep(profile: Profile, from: u64, count: u64) {
@@ -6,29 +6,44 @@ fn sweep(profile: Profile, from: u64, count: u64) {
 }
 
 fn sweep_with(profile: Profile, from: u64, count: u64, replace: bool) {
-    let campaign = Campaign {
+    let summary = held(Campaign {
+        replace,
+        ..seeds(profile, from, count)
+    });
+    assert!(summary.stats.operations > count, "programs did something");
+}
+
+/// Seeds of a profile, with nothing else that goes wrong.
+const fn seeds(profile: Profile, from: u64, count: u64) -> Campaign {
+    Campaign {
         from,
         count,
         profile,
         canary: None,
-        replace,
+        replace: false,
         takeover: false,
         resume: false,
         upgrade: false,
         stop_at_failure: true,
-    };
+    }
+}
+
+/// Runs all seeds, which hold.
+fn held(campaign: Campaign) -> Summary {
     let summary = campaign.run(|_| {});
     if let Some(failure) = summary.failures.first() {
         let options = Options {
             seed: failure.seed,
-            profile,
-            replace,
+            profile: campaign.profile,
+            replace: campaign.replace,
+            takeover: campaign.takeover,
+            resume: campaign.resume,
+            upgrade: campaign.upgrade,
             ..Options::default()
         };
         panic!("{}", failure_report(options, 60).unwrap_or_default());
     }
-    assert!(summary.stats.operations > count, "programs did something");
-    assert_eq!(summary.stats.replaced > 10 * count, replace);
+    summary
 }
 
 #[test]
@@ -133,63 +148,24 @@ fn daemons_are_killed_and_replaced_from_their_journals() {
 #[test]
 fn standbys_take_over() {
     // Some seeds of the other profiles fail, and are not explained yet (decision 33).
-    let profile = Profile::Calm;
     let campaign = Campaign {
-        from: 0,
-        count: 60,
-        profile,
-        canary: None,
-        replace: false,
         takeover: true,
-        resume: false,
-        upgrade: false,
-        stop_at_failure: true,
+        ..seeds(Profile::Calm, 0, 60)
     };
-    let summary = campaign.run(|_| {});
-    if let Some(failure) = summary.failures.first() {
-        let options = Options {
-            seed: failure.seed,
-            profile,
-            takeover: true,
-            ..Options::default()
-        };
-        panic!("{}", failure_report(options, 60).unwrap_or_default());
-    }
-    assert_eq!(summary.stats.promotions, campaign.count);
+    assert_eq!(held(campaign).stats.promotions, campaign.count);
 }
 
 /// Daemons go on as newer and as older programs, while all else goes wrong, too.
 #[test]
 fn clusters_are_rolled_over_and_back() {
     // Decision 47 says which seeds of the other profiles fail.
-    for (from, profile, replace) in [(0, Profile::Calm, false), (10_000, Profile::Mild, false)] {
+    for (from, profile) in [(0, Profile::Calm), (10_000, Profile::Mild)] {
         let campaign = Campaign {
-            from,
-            count: 30,
-            profile,
-            canary: None,
-            replace,
-            takeover: false,
-            resume: false,
             upgrade: true,
-            stop_at_failure: true,
+            ..seeds(profile, from, 30)
         };
-        let summary = campaign.run(|_| {});
-        if let Some(failure) = summary.failures.first() {
-            let options = Options {
-                seed: failure.seed,
-                profile,
-                replace,
-                upgrade: true,
-                ..Options::default()
-            };
-            panic!("{}", failure_report(options, 60).unwrap_or_default());
-        }
-        assert!(
-            summary.stats.upgraded > 3 * campaign.count,
-            "{:?}",
-            summary.stats
-        );
+        let stats = held(campaign).stats;
+        assert!(stats.upgraded > 3 * campaign.count, "{stats:?}");
     }
 }
 
@@ -203,27 +179,10 @@ fn coordinators_go_on_from_their_disks() {
         (20_022, Profile::Harsh),
     ] {
         let campaign = Campaign {
-            from,
-            count: 30,
-            profile,
-            canary: None,
-            replace: false,
-            takeover: false,
             resume: true,
-            upgrade: false,
-            stop_at_failure: true,
+            ..seeds(profile, from, 30)
         };
-        let summary = campaign.run(|_| {});
-        if let Some(failure) = summary.failures.first() {
-            let options = Options {
-                seed: failure.seed,
-                profile,
-                resume: true,
-                ..Options::default()
-            };
-            panic!("{}", failure_report(options, 60).unwrap_or_default());
-        }
-        assert!(summary.stats.promotions >= campaign.count);
+        assert!(held(campaign).stats.promotions >= campaign.count);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is wrong at this node, for a person: each state with its cure.
+//! The states of this node that need a person, each with its cure.
 
 use crate::driver::Driver;
 use crate::ledger::Ledger;

@@ -41,7 +41,7 @@ fn stores_that_others_have_heard_of_outlive_one_node_after_the_other() {
     assert_eq!(writer.ask("unlock 1"), "done");
     assert_eq!(reader.ask("lock 1"), "locked");
     assert_eq!(reader.ask("unlock 1"), "done");
-    // Nobody hears of this.
+    // No other node learns of this store before the node dies.
     writer.ask(&format!("store {} 9", 2 * PAGE_SIZE));
     cluster.kill(1).unwrap();
     assert_eq!(reader.ask("load 0"), "7");

@@ -26,7 +26,19 @@ struct Editions<'a> {
     present: Variant<'a>,
 }
 
-impl Editions<'_> {
+impl<'a> Editions<'a> {
+    /// Both editions of one program.
+    fn of(program: &'a Path) -> Self {
+        let variant = |experiment| Variant {
+            program,
+            experiment,
+        };
+        Self {
+            former: variant(FORMER),
+            present: variant(""),
+        }
+    }
+
     /// Replaces every daemon by one of the present edition, then by one of the former.
     fn roll_over_and_back(&self, cluster: &Cluster) {
         for node in 0..NODES {
@@ -135,16 +147,7 @@ fn a_loaded_cluster_is_rolled_to_the_next_edition_and_back() {
     let mut plan = lasting(NODES);
     plan.experiment = FORMER.into();
     stress_with(plan, &shape(1, 2), 0, |stage, over| {
-        let program = stage.cluster.program();
-        let variant = |experiment| Variant {
-            program,
-            experiment,
-        };
-        let editions = Editions {
-            former: variant(FORMER),
-            present: variant(""),
-        };
-        roll(stage, over, &editions);
+        roll(stage, over, &Editions::of(stage.cluster.program()));
     });
 }
 
@@ -156,16 +159,7 @@ fn a_cluster_on_a_bad_network_is_rolled_to_the_next_edition_and_back() {
     plan.sealed = true;
     plan.impair = crate::stress::bad_network(NODES).impair;
     stress_with(plan, &shape(1, 1), 0, |stage, over| {
-        let program = stage.cluster.program();
-        let variant = |experiment| Variant {
-            program,
-            experiment,
-        };
-        let editions = Editions {
-            former: variant(FORMER),
-            present: variant(""),
-        };
-        roll(stage, over, &editions);
+        roll(stage, over, &Editions::of(stage.cluster.program()));
     });
 }
 
