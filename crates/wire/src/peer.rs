@@ -47,7 +47,8 @@ pub use payload::{Payload, PolicyMessage};
 pub use reduction::{Kind, Merge, Reduction, Rule};
 pub use refusal::Refusal;
 pub use segment::{
-    Backing, Credentials, Manager, Policy, SegmentInfo, SegmentSpec, Spread, Window,
+    Backing, Credentials, Manager, Policy, REPLICAS_VERSION, SegmentInfo, SegmentSpec, Spread,
+    Window,
 };
 pub use shared::{FileKey, FilePart, SharedPage, SharedPut};
 pub use token::{Acquire, Grant};

@@ -1,6 +1,7 @@
 //! The policies a segment can have. Only this file knows which there are; the rest of the core
 //! calls the [`Hooks`] of a [`Policy`].
 
+mod backup;
 #[cfg(any(test, feature = "example-policies"))]
 mod broadcast;
 mod files;

@@ -12,7 +12,7 @@ use crate::segment::Segment;
 use crate::shell::Cx;
 use crate::sysv::Why;
 use pagemesh_wire::local::Advice;
-use pagemesh_wire::peer::{Call, Refusal};
+use pagemesh_wire::peer::{Call, Refusal, SegmentSpec};
 use pagemesh_wire::sysv;
 use pagemesh_wire::{ClientId, NodeId, PageCount, PageIndex, SegmentId, Ticket};
 
@@ -174,9 +174,12 @@ impl Services {
     }
 
     fn open(&mut self, cx: &mut Cx<'_>, client: (Ticket, ClientId), call: Call) {
-        let Call::Open { name, .. } = &call else {
+        let Call::Open { name, create, .. } = &call else {
             return;
         };
+        if let Some(why) = create.as_ref().and_then(|spec| too_new(cx, spec)) {
+            return cx.refuse(client.0, why);
+        }
         let then = OnReply::Open {
             client: Some(client),
             name: name.clone(),
@@ -418,6 +421,18 @@ impl Services {
         }
         self.sysv_exit(cx, client);
     }
+}
+
+/// Why a segment like this cannot be created while some member runs an older program.
+fn too_new(cx: &Cx<'_>, spec: &SegmentSpec) -> Option<Refusal> {
+    let (since, spoken) = (spec.since_version(), cx.shell.spoken);
+    (spoken < since).then(|| {
+        let why = format!(
+            "a segment like this needs version {since} of the protocol on all members, and the \
+             cluster speaks {spoken}: `pagemesh members` shows who is to be upgraded"
+        );
+        Refusal::Invalid(why)
+    })
 }
 
 /// The node that answers a call which names none.

@@ -6,9 +6,11 @@ use core::time::Duration;
 use pagemesh_core::{Effect, Input, Reply, Request};
 use pagemesh_wire::header::Header;
 use pagemesh_wire::notice::Notice;
-use pagemesh_wire::peer::{Access, Call, Join, Manager, Message, Refusal, Window};
+use pagemesh_wire::peer::{
+    Access, Call, Credentials, Join, Manager, Message, Policy, Refusal, SegmentSpec, Spread, Window,
+};
 use pagemesh_wire::{
-    ClusterId, Incarnation, NodeId, PAGE_SIZE, Program, PublicKey, Release, Term, Versions,
+    ByteLen, ClusterId, Incarnation, NodeId, PAGE_SIZE, Program, PublicKey, Release, Term, Versions,
 };
 
 const OLD: Program = Program::SILENT;
@@ -96,6 +98,41 @@ fn a_cluster_is_rolled_over_and_back_whoever_coordinates() {
             all_goes_on(&mut cluster);
         }
     }
+}
+
+/// Older programs do not know the messages between a node and its backup.
+#[test]
+fn replicas_wait_for_the_last_old_program() {
+    let mut cluster = Cluster::of_programs(&[NEW, OLD]);
+    let create = |cluster: &mut Cluster, policy, replicas| {
+        let spec = SegmentSpec {
+            size: ByteLen(PAGE_SIZE as u64),
+            mode: 0o600,
+            policy,
+            replicas,
+        };
+        let open = Request::Open {
+            name: format!("{policy:?} {replicas}"),
+            create: Some(spec),
+            exclusive: false,
+            write: true,
+            credentials: Credentials::root(),
+        };
+        let ticket = cluster.ask(N1, open);
+        cluster.settle();
+        cluster.reply(ticket).cloned()
+    };
+    let spread = Spread::Lazy;
+    let (release, views) = (Policy::Release { spread }, Policy::Views { prefix: 32 });
+    let opened = |reply| matches!(reply, Some(Reply::Segment(_)));
+    assert!(opened(create(&mut cluster, release, 0)));
+    assert!(opened(create(&mut cluster, views, 1)));
+    let Some(Reply::Refused(why)) = create(&mut cluster, release, 1) else {
+        panic!("node 2 does not know how");
+    };
+    assert!(why.to_string().contains("version 5"), "{why}");
+    replace(&mut cluster, N2, NEW);
+    assert!(opened(create(&mut cluster, release, 1)));
 }
 
 /// A coordinator of version 4 does not understand which programs the members are.

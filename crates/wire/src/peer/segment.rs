@@ -1,5 +1,6 @@
 //! Segments and their policies.
 
+use crate::header::OLDEST_VERSION;
 use crate::{ByteLen, NodeSet, PageCount, SegmentId};
 use serde::{Deserialize, Serialize};
 
@@ -190,6 +191,22 @@ pub struct SegmentSpec {
     #[serde(default)]
     pub replicas: u8,
 }
+
+impl SegmentSpec {
+    /// The version of the protocol since which daemons have such segments: all members must speak it.
+    #[must_use]
+    pub fn since_version(&self) -> u8 {
+        match self.policy {
+            Policy::Sequential { .. } | Policy::Release { .. } if self.replicas > 0 => {
+                REPLICAS_VERSION
+            }
+            _ => OLDEST_VERSION,
+        }
+    }
+}
+
+/// The version of the protocol since which daemons keep replicas under `release` and `sequential`.
+pub const REPLICAS_VERSION: u8 = 5;
 
 /// The facts about a segment that all members may know.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

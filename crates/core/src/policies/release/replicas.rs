@@ -20,11 +20,12 @@ use crate::backoff::Backoff;
 use crate::continuation::Continuation;
 use crate::event::Event;
 use crate::limits::PUSHED;
+use crate::policies::backup::{self, Waiting};
 use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
 use core::time::Duration;
-use pagemesh_wire::peer::{DiffName, Refusal};
+use pagemesh_wire::peer::{self, DiffName, Refusal};
 use pagemesh_wire::{ClientId, NodeId, NodeSet, Ticket, VectorTime};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -50,7 +51,7 @@ pub(super) struct Replicas {
     /// The backup is asked to keep those up to this one.
     asked: Option<(u64, Backoff)>,
     /// What goes on when the intervals up to these are kept.
-    waiting: Vec<(u64, Continuation)>,
+    waiting: Waiting,
     /// Requests for copies that have what is not kept.
     copies: Vec<CopyRequest>,
     /// The nodes whose backup this one is.
@@ -72,14 +73,11 @@ impl Replicas {
     }
 
     pub(super) fn client_gone(&mut self, client: ClientId) {
-        let of = |then: &Continuation| matches!(then, Continuation::SendArrival { client: of, .. } if *of == client);
-        self.waiting.retain(|(_, then)| !of(then));
+        self.waiting.client_gone(client);
     }
 
     pub(super) fn cancel(&mut self, ticket: Ticket) -> bool {
-        let of = |then: &Continuation| matches!(then, Continuation::SendArrival { ticket: of, .. } if *of == ticket);
-        let over = |waiting: &mut (u64, Continuation)| of(&waiting.1);
-        self.waiting.extract_if(.., over).count() > 0
+        self.waiting.cancel(ticket)
     }
 
     /// A node leaves: it is no backup any more.
@@ -109,7 +107,7 @@ impl Release {
         if last <= self.replicas.kept {
             return true;
         }
-        self.replicas.waiting.push((last, then.clone()));
+        self.replicas.waiting.push(last, then);
         false
     }
 
@@ -263,30 +261,15 @@ impl Release {
     /// Lets everything go on that waited for what is kept now.
     fn settle(&mut self, cx: &mut Cx<'_>) {
         let kept = self.replicas.kept;
-        let over = |waiting: &mut (u64, Continuation)| waiting.0 <= kept;
-        for (_, then) in self
-            .replicas
-            .waiting
-            .extract_if(.., over)
-            .collect::<Vec<_>>()
-        {
-            cx.ready(then);
-        }
+        self.replicas.waiting.settle(cx, kept);
         for fetch in core::mem::take(&mut self.replicas.copies) {
             self.fetch(cx, fetch);
         }
     }
 
-    /// The next member, counted from this node, that uses the segment; if there is none, the next
-    /// member.
     pub(super) fn choose_backup(&self, cx: &Cx<'_>) -> Option<NodeId> {
-        let (me, peers) = (cx.me(), cx.shell.peers().without(self.replicas.leavers));
-        let next = |nodes: NodeSet| {
-            let alive = nodes.intersection(peers);
-            let next = alive.iter().find(|node| *node > me);
-            next.or_else(|| alive.iter().next())
-        };
-        next(self.heard.nodes().collect()).or_else(|| next(peers))
+        let since = peer::REPLICAS_VERSION;
+        backup::choose(cx, self.heard.nodes(), self.replicas.leavers, since)
     }
 
     /// The coordinator leads the segment when its home is gone: it is told of it.
@@ -364,12 +347,8 @@ impl Release {
     pub(super) fn forget_replicas(&mut self, cx: &mut Cx<'_>) {
         self.end_asking(cx);
         let on = self.replicas.on;
-        let old = core::mem::take(&mut self.replicas);
+        let mut old = core::mem::take(&mut self.replicas);
         self.replicas.on = on;
-        for (_, then) in old.waiting {
-            if let Continuation::SendArrival { ticket, .. } = then {
-                cx.refuse(ticket, Refusal::NotMember);
-            }
-        }
+        old.waiting.refuse(cx, &Refusal::NotMember);
     }
 }

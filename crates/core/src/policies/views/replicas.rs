@@ -21,8 +21,10 @@ use crate::backoff::Backoff;
 use crate::continuation::Continuation;
 use crate::effect::Reply;
 use crate::event::Event;
+use crate::policies::backup;
 use crate::shell::Cx;
 use core::time::Duration;
+use pagemesh_wire::header::OLDEST_VERSION;
 use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{ClientId, NodeId, NodeSet, PAGE_SIZE, PageIndex, Ticket};
 use serde::{Deserialize, Serialize};
@@ -271,16 +273,9 @@ impl Views {
         self.settle(cx);
     }
 
-    /// The next member, counted from this node, on which a process maps the segment; if there is
-    /// none, the next member.
     fn choose_backup(&self, cx: &Cx<'_>) -> Option<NodeId> {
-        let (me, peers) = (cx.me(), cx.shell.peers().without(self.replicas.leavers));
-        let next = |nodes: NodeSet| {
-            let alive: Vec<_> = nodes.iter().filter(|node| peers.contains(*node)).collect();
-            let next = alive.iter().find(|node| **node > me);
-            next.or(alive.first()).copied()
-        };
-        next(self.listeners.nodes).or_else(|| next(peers))
+        let users = self.listeners.nodes.iter();
+        backup::choose(cx, users, self.replicas.leavers, OLDEST_VERSION)
     }
 
     fn name_to(&mut self, cx: &mut Cx<'_>, backup: NodeId) {
