@@ -72,6 +72,22 @@ class Windows:
         """
         self._windows.purge(int(view), start, self.size if end is None else end)
 
+    def page_out(self, view=View.OLD, start=0, end=None):
+        """These bytes are not needed here for a while: copies leave this node, and a consistent copy
+        leaves memory.
+
+        With ``View.SHORT`` the first bytes of each page leave, and whole pages stay on this node.
+        """
+        self._windows.page_out(int(view), start, self.size if end is None else end)
+
+    def lock(self, view=View.CONSISTENT, start=0, end=None):
+        """Locks the pages of these bytes into this node, for a ``with`` statement, one second at most.
+
+        Fails if a consistent copy is on another node, and asks for it: lock again. With ``View.SHORT``
+        the pages leave all views of whole pages, and are back at the next access.
+        """
+        return self._windows.lock(int(view), start, self.size if end is None else end)
+
     def publish(self, start=0, end=None, *, short=False):
         """Sends copies of the pages of these bytes, as one, to all nodes that use them."""
         self.purge(View.SHORT if short else View.CONSISTENT, start, end)

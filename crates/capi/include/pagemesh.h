@@ -226,6 +226,17 @@ static inline void *pagemesh_view(const void *pointer, size_t stride, int view)
  * as one, to all nodes that use them, and returns when they are sent. */
 int pagemesh_purge(pagemesh_segment_t *segment, int view, uint64_t offset, uint64_t length);
 
+/* Page-out: these bytes are not needed here for a while. Copies leave this node; a consistent
+ * copy stays, and leaves memory. With PAGEMESH_VIEW_SHORT the first bytes of each page leave,
+ * and whole pages stay, but leave all views until they are touched. */
+int pagemesh_page_out(pagemesh_segment_t *segment, int view, uint64_t offset, uint64_t length);
+
+/* Locks pages into this node, one second at most, until pagemesh_write_unlock of the same bytes.
+ * The view is 0 or PAGEMESH_VIEW_SHORT. EINVAL if a consistent copy is on another node; it is
+ * asked for: lock again. PAGEMESH_VIEW_SHORT takes the pages out of all views of whole pages;
+ * they are back at the next access. */
+int pagemesh_lock_view(pagemesh_segment_t *segment, int view, uint64_t offset, uint64_t length);
+
 /* ---- Boards: state that one process publishes and many watch ---- */
 
 typedef struct pagemesh_board pagemesh_board_t;
@@ -460,6 +471,7 @@ int pagemesh_wait_change(pagemesh_segment_t *segment, uint64_t offset, uint8_t e
 #define PAGEMESH_ADVICE_WILLNEED 3   /* these soon: fetch them, for reading */
 #define PAGEMESH_ADVICE_DONTNEED 4   /* these not for a while: drop copies of them */
 #define PAGEMESH_ADVICE_RENEW 5      /* policy views: lost pages begin anew with zeros, here */
+#define PAGEMESH_ADVICE_DONTNEED_SHORT 6 /* policy views: as DONTNEED, of short pages */
 
 /* Says how this process will use bytes; a length of 0 means up to the end. Only
  * RENEW changes what loads see, the others how soon. The first three and RENEW hold

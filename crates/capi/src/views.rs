@@ -98,6 +98,39 @@ pub unsafe extern "C" fn pagemesh_purge(
     })
 }
 
+/// Drops copies from memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pagemesh_page_out(
+    segment: *mut Handle,
+    bits: c_int,
+    offset: u64,
+    length: u64,
+) -> c_int {
+    call(-1, || {
+        // SAFETY: the header asks for a handle.
+        let Handle { segment, .. } = unsafe { borrow(segment)? };
+        segment.page_out(view(bits)?, offset..offset.saturating_add(length))?;
+        Ok(0)
+    })
+}
+
+/// Locks pages into this node.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pagemesh_lock_view(
+    segment: *mut Handle,
+    bits: c_int,
+    offset: u64,
+    length: u64,
+) -> c_int {
+    call(-1, || {
+        // SAFETY: the header asks for a handle.
+        let Handle { segment, pins, .. } = unsafe { borrow(segment)? };
+        let pin = segment.lock_view(view(bits)?, offset..offset.saturating_add(length))?;
+        pins.lock().entry((offset, length)).or_default().push(pin);
+        Ok(0)
+    })
+}
+
 /// Creates or opens a board.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_board_create(

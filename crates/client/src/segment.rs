@@ -178,6 +178,29 @@ impl Segment {
         publish(self, short, &bytes)
     }
 
+    /// As [`Views::page_out`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn page_out(&self, view: View, bytes: Range<u64>) -> Result<()> {
+        let advice = match view.short {
+            true => Advice::DontNeedShort,
+            false => Advice::DontNeed,
+        };
+        self.advise(bytes, advice)
+    }
+
+    /// As [`Views::lock`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn lock_view(&self, view: View, bytes: Range<u64>) -> Result<WriteLock> {
+        if !view.consistent {
+            return Err(Error::Invalid("an inconsistent view is not locked"));
+        }
+        WriteLock::new(self, bytes, view.short)
+    }
+
     /// True if the segment is a [`Board`](crate::Board).
     #[must_use]
     pub fn is_board(&self) -> bool {
@@ -231,7 +254,7 @@ impl Segment {
     /// [`Error::Invalid`] for a range outside of the segment, or a segment
     /// opened read-only; [`Error::Refused`] beyond 4096 pages.
     pub fn write_lock(&self, bytes: Range<u64>) -> Result<WriteLock> {
-        WriteLock::new(self, bytes)
+        WriteLock::new(self, bytes, false)
     }
 
     /// Announces how this process will use these bytes. Advice changes how soon loads return, and

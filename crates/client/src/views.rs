@@ -8,7 +8,7 @@ use pagemesh_wire::{ByteOffset, PAGE_SIZE, PageCount, PageIndex};
 
 use crate::mapping::{Mapping, reserve};
 use crate::segment::Access;
-use crate::{Error, Result, Segment};
+use crate::{Error, Result, Segment, WriteLock};
 
 /// Windows of one segment: three bits choose one.
 const WINDOWS: usize = 8;
@@ -115,6 +115,27 @@ impl Views {
     /// [`Error::Invalid`] for bytes outside of the segment.
     pub fn purge(&self, view: View, bytes: Range<u64>) -> Result<()> {
         self.segment.purge(view, bytes)
+    }
+
+    /// Page-out: these bytes are not needed here for a while. Copies leave this node; a consistent
+    /// copy stays, and leaves memory. Of a short view, prefixes leave; the whole pages stay here, and
+    /// leave all views until they are touched.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for bytes outside of the segment.
+    pub fn page_out(&self, view: View, bytes: Range<u64>) -> Result<()> {
+        self.segment.page_out(view, bytes)
+    }
+
+    /// Locks the pages of these bytes into this node, for one second at most; see
+    /// [`Segment::write_lock`]. Fails if a consistent copy is on another node, and asks for it: lock
+    /// again. A lock of a short view takes the pages out of all views of whole pages; they are back at
+    /// the next access.
+    ///
+    /// # Errors
+    /// As [`Segment::write_lock`]; [`Error::Invalid`] for an inconsistent view.
+    pub fn lock(&self, view: View, bytes: Range<u64>) -> Result<WriteLock> {
+        self.segment.lock_view(view, bytes)
     }
 
     /// Sends copies of the pages of these bytes to all nodes that use them, as one: no reader sees

@@ -20,7 +20,7 @@ pub struct WriteLock {
 }
 
 impl WriteLock {
-    pub(crate) fn new(segment: &Segment, bytes: Range<u64>) -> Result<Self> {
+    pub(crate) fn new(segment: &Segment, bytes: Range<u64>, short: bool) -> Result<Self> {
         if segment.access() == Access::ReadOnly {
             return Err(Error::Invalid("the segment was opened read-only"));
         }
@@ -33,16 +33,25 @@ impl WriteLock {
             return Err(outside);
         };
         let count = PageCount(last.0 - first.0 + 1);
-        segment.mesh().done(Request::Pin {
-            segment: segment.id(),
-            first,
-            count,
+        let (of, holder) = (segment.clone(), Generation::current());
+        let segment = segment.id();
+        of.mesh().done(match short {
+            true => Request::PinShort {
+                segment,
+                first,
+                count,
+            },
+            false => Request::Pin {
+                segment,
+                first,
+                count,
+            },
         })?;
         Ok(Self {
-            segment: segment.clone(),
+            segment: of,
             first,
             count,
-            holder: Generation::current(),
+            holder,
         })
     }
 

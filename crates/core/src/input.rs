@@ -390,4 +390,13 @@ pub enum Request {
         /// The versions.
         speaks: Versions,
     },
+    /// Keep short pages on this node, and take whole ones out of all views (E12).
+    PinShort {
+        /// The segment.
+        segment: SegmentId,
+        /// The first page.
+        first: PageIndex,
+        /// The number of pages.
+        count: PageCount,
+    },
 }

@@ -256,6 +256,7 @@ fn segment_of(request: &Request) -> Option<SegmentId> {
         Request::Lock { key } => Some(key.segment),
         Request::Watch { segment, .. }
         | Request::Pin { segment, .. }
+        | Request::PinShort { segment, .. }
         | Request::Unpin { segment, .. }
         | Request::Advise { segment, .. }
         | Request::Purge { segment, .. }

@@ -357,6 +357,7 @@ impl Driver {
             }
             about_pages @ (Request::Watch { .. }
             | Request::Pin { .. }
+            | Request::PinShort { .. }
             | Request::Unpin { .. }
             | Request::Advise { .. }
             | Request::Purge { .. }

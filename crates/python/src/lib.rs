@@ -30,6 +30,7 @@ fn _pagemesh(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<segment::Segment>()?;
     module.add_class::<memory::Memory>()?;
     module.add_class::<windows::Windows>()?;
+    module.add_class::<windows::PageLock>()?;
     module.add_class::<sync::Lock>()?;
     module.add_class::<sync::Condition>()?;
     module.add_class::<sync::Barrier>()?;

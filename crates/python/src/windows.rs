@@ -1,8 +1,9 @@
 //! All views of a segment, at addresses that differ in some bits only.
 
-use pagemesh::View;
+use pagemesh::{Guarded, View, WriteLock};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 use crate::error::raise;
 use crate::memory::Memory;
@@ -63,5 +64,43 @@ impl Windows {
         let view = view(bits)?;
         py.detach(|| self.views.segment().purge(view, start..end))
             .map_err(|error| raise(&error))
+    }
+
+    /// Drops copies of these bytes from this node's memory; of prefixes only, of a short view.
+    fn page_out(&self, py: Python<'_>, bits: u8, start: u64, end: u64) -> PyResult<()> {
+        let view = view(bits)?;
+        py.detach(|| self.views.page_out(view, start..end))
+            .map_err(|error| raise(&error))
+    }
+
+    /// Locks the pages of these bytes into this node.
+    fn lock(&self, py: Python<'_>, bits: u8, start: u64, end: u64) -> PyResult<PageLock> {
+        let view = view(bits)?;
+        let lock = py
+            .detach(|| self.views.lock(view, start..end))
+            .map_err(|error| raise(&error))?;
+        Ok(PageLock(Guarded::new(Some(lock))))
+    }
+}
+
+/// Pages that stay on this node until it is released, for one second at most.
+#[pyclass(frozen, module = "pagemesh._pagemesh")]
+#[derive(Debug)]
+pub struct PageLock(Guarded<Option<WriteLock>>);
+
+#[pymethods]
+impl PageLock {
+    /// Lets the pages go; once more does nothing.
+    fn release(&self, py: Python<'_>) {
+        py.detach(|| drop(self.0.lock().take()));
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_args))]
+    fn __exit__(&self, py: Python<'_>, _args: &Bound<'_, PyTuple>) {
+        self.release(py);
     }
 }

@@ -38,7 +38,7 @@ pub const MAX_PACKET: usize = 64 * 1024;
 pub const MAX_FDS: usize = 4;
 
 /// The newest version that is spoken on the Unix socket.
-pub const LOCAL_VERSION: u32 = 7;
+pub const LOCAL_VERSION: u32 = 8;
 
 /// The oldest. A process says in its hello which one it speaks; where daemon and process are of
 /// different releases, it is one of the older release. Variants are only ever appended: a reply that
@@ -417,6 +417,16 @@ pub enum Request {
         /// Which.
         node: NodeId,
     },
+    /// As [`Request::Pin`], of short pages of a segment of policy `views` (E12): views of whole pages
+    /// lose them. → [`Reply::Done`].
+    PinShort {
+        /// Of which segment.
+        segment: SegmentId,
+        /// From which page.
+        first: PageIndex,
+        /// How many.
+        count: PageCount,
+    },
 }
 
 impl Request {
@@ -468,17 +478,21 @@ pub enum Advice {
     /// lost begin anew with zeros instead of failing. Holds for the whole segment, on this node, as
     /// long as a process here maps it.
     Renew,
+    /// The short pages of these are not needed for a while: under policy `views`, drops copies of
+    /// prefixes. Whole copies stay on this node, and leave all views until they are touched.
+    DontNeedShort,
 }
 
 impl Advice {
     /// All of them, in the order of their numbers in C.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Normal,
         Self::Sequential,
         Self::Random,
         Self::WillNeed,
         Self::DontNeed,
         Self::Renew,
+        Self::DontNeedShort,
     ];
 }
 

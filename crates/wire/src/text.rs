@@ -82,13 +82,14 @@ const MERGES: [&str; 5] = ["sum", "min", "max", "or", "replace"];
 const KINDS: [&str; 10] = [
     "u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "f32", "f64",
 ];
-const ADVICE: [&str; 6] = [
+const ADVICE: [&str; 7] = [
     "normal",
     "sequential",
     "random",
     "willneed",
     "dontneed",
     "renew",
+    "dontneed-short",
 ];
 
 impl FromStr for Merge {
@@ -112,7 +113,7 @@ impl FromStr for Kind {
 impl FromStr for Advice {
     type Err = String;
 
-    /// Reads `normal`, `sequential`, `random`, `willneed`, `dontneed` or `renew`.
+    /// Reads `normal`, `sequential`, `random`, `willneed`, `dontneed`, `renew` or `dontneed-short`.
     fn from_str(text: &str) -> Result<Self, String> {
         named("advice", &ADVICE, text).map(|place| Self::ALL[place])
     }

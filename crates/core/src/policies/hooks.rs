@@ -38,6 +38,8 @@ pub(crate) enum ProgramRequest {
     Watch(PageIndex),
     /// Keep pages here, writable (M14).
     Pin(PageIndex, PageCount),
+    /// Keep short pages here, and take whole ones out of all views (E12).
+    PinShort(PageIndex, PageCount),
     /// Release pinned pages.
     Unpin(PageIndex, PageCount),
     /// The announced use of pages. With one of the process's mappings of the segment, if it has
@@ -64,7 +66,7 @@ pub(crate) enum ProgramRequest {
 
 impl ProgramRequest {
     /// Why other policies refuse to purge and to publish.
-    pub(crate) const NO_VIEWS: &str = "only segments of policy views are purged, published and watched as a range; \
+    pub(crate) const NO_VIEWS: &str = "only segments of policy views have short pages, and are purged, published and watched as a range; \
         create the segment with `--policy views`";
 
     /// Why other policies refuse to hold a segment.

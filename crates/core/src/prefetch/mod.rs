@@ -79,7 +79,7 @@ impl Prefetch {
                 let willneed_range = mapping.map(|mapping| WillneedRange { mapping, next, end });
                 return self.willneed_ranges.extend(willneed_range);
             }
-            Advice::DontNeed | Advice::Renew => return,
+            Advice::DontNeed | Advice::DontNeedShort | Advice::Renew => return,
         };
         self.walks.entry(client).or_default().set_pattern(pattern);
     }

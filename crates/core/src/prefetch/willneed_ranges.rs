@@ -31,7 +31,7 @@ pub(crate) trait WillneedRanges {
         match advice {
             Advice::DontNeed => return self.do_without(cx, first, end),
             Advice::WillNeed if cx.pace().ahead == 0 => return,
-            Advice::Renew => return,
+            Advice::Renew | Advice::DontNeedShort => return,
             _ => self.prefetch().heed(who, (first, end), advice),
         }
         self.run_willneed_ranges(cx);

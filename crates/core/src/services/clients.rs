@@ -72,6 +72,7 @@ impl Services {
             }
             request @ (Request::Watch { .. }
             | Request::Pin { .. }
+            | Request::PinShort { .. }
             | Request::Unpin { .. }
             | Request::Purge { .. }
             | Request::WatchRange { .. }
@@ -105,6 +106,14 @@ impl Services {
                 first,
                 count,
             } => (segment, first, count, ProgramRequest::Pin(first, count)),
+            Request::PinShort {
+                segment,
+                first,
+                count,
+            } => {
+                let request = ProgramRequest::PinShort(first, count);
+                (segment, first, count, request)
+            }
             Request::Unpin {
                 segment,
                 first,

@@ -158,25 +158,73 @@ fn e4_e11_a_purge_drops_copies_and_a_short_one_leaves_the_page() {
     assert_eq!(cluster.sent.len(), 2);
 }
 
-#[test]
-fn e12_a_lock_fails_where_the_copy_is_not_and_marks_it_wanted() {
-    let (mut cluster, segment) = cluster();
-    let pin = |cluster: &mut Cluster| {
-        let (first, count) = (PageIndex(0), PageCount(1));
-        let request = Request::Pin {
+fn lock(cluster: &mut Cluster, short: bool, segment: SegmentId) -> Option<Reply> {
+    let (first, count) = (PageIndex(0), PageCount(1));
+    let request = match short {
+        true => Request::PinShort {
             segment,
             first,
             count,
-        };
-        let ticket = cluster.ask(OTHER, request);
-        cluster.settle();
-        cluster.reply(ticket).cloned()
+        },
+        false => Request::Pin {
+            segment,
+            first,
+            count,
+        },
     };
-    assert!(matches!(pin(&mut cluster), Some(Reply::Refused(_))));
-    assert_eq!(pin(&mut cluster), Some(Reply::Done), "it has come");
+    let ticket = cluster.ask(OTHER, request);
+    cluster.settle();
+    cluster.reply(ticket).cloned()
+}
+
+#[test]
+fn e12_a_lock_fails_where_the_copy_is_not_and_marks_it_wanted() {
+    for short in [false, true] {
+        let (mut cluster, segment) = cluster();
+        let refused = lock(&mut cluster, short, segment);
+        assert!(matches!(refused, Some(Reply::Refused(_))));
+        let done = lock(&mut cluster, short, segment);
+        assert_eq!(done, Some(Reply::Done), "it has come");
+        cluster.forget();
+        cluster.touch(THIRD, 0, Access::Write);
+        assert!(!cluster.mapped(THIRD), "it is locked");
+    }
+}
+
+/// A copy of the prefix is no page: the lock needs the consistent copy, which is always whole.
+#[test]
+fn e12_a_lock_fails_where_only_a_prefix_is_and_marks_the_page_wanted() {
+    let (mut cluster, segment) = cluster();
+    touch(&mut cluster, OTHER, OLD_SHORT);
+    let refused = lock(&mut cluster, true, segment);
+    assert!(matches!(refused, Some(Reply::Refused(_))));
     cluster.forget();
-    cluster.touch(THIRD, 0, Access::Write);
-    assert!(!cluster.mapped(THIRD), "it is locked");
+    cluster.touch(OTHER, 0, Access::Write);
+    assert!(cluster.sent.is_empty(), "the superset was wanted, and came");
+}
+
+#[test]
+fn e12_a_short_lock_takes_whole_pages_out_of_views_and_leaves_short_ones() {
+    let (mut cluster, segment) = cluster();
+    cluster.touch(OTHER, 0, Access::Write);
+    touch(&mut cluster, OTHER, OLD);
+    touch(&mut cluster, OTHER, OLD_SHORT);
+    cluster.forget();
+    assert_eq!(lock(&mut cluster, false, segment), Some(Reply::Done));
+    let evicts = |cluster: &Cluster| {
+        let done = cluster.done.iter();
+        done.filter(|(node, effect)| *node == OTHER && matches!(effect, Effect::Evict { .. }))
+            .count()
+    };
+    assert_eq!(evicts(&cluster), 0, "a whole page has no superset");
+    assert_eq!(lock(&mut cluster, true, segment), Some(Reply::Done));
+    assert_eq!(evicts(&cluster), 1);
+    assert_eq!(given(&cluster, OTHER, OLD_SHORT), [Rights::Read]);
+    assert!(given(&cluster, OTHER, OLD).is_empty(), "unmapped");
+    assert!(cluster.sent.is_empty(), "it is present");
+    touch(&mut cluster, OTHER, OLD);
+    assert_eq!(given(&cluster, OTHER, OLD), [Rights::Read], "all subsets are present");
+    assert!(cluster.sent.is_empty());
 }
 
 #[test]
@@ -245,9 +293,8 @@ fn a_run_that_a_shorter_publication_overtakes_is_asked_for_no_more() {
     assert_eq!(given(&cluster, OTHER, OLD).len(), 3);
 }
 
-fn page_out(cluster: &mut Cluster, node: NodeId, segment: SegmentId) {
+fn page_out(cluster: &mut Cluster, node: NodeId, segment: SegmentId, advice: Advice) {
     let (first, count) = (PageIndex(0), PageCount(1));
-    let advice = Advice::DontNeed;
     cluster.ask(
         node,
         Request::Advise {
@@ -266,7 +313,7 @@ fn e13_a_page_out_keeps_the_consistent_copy_and_drops_others() {
     cluster.touch(HOME, 0, Access::Write);
     touch(&mut cluster, OTHER, OLD);
     cluster.forget();
-    page_out(&mut cluster, HOME, segment);
+    page_out(&mut cluster, HOME, segment, Advice::DontNeed);
     assert!(cluster.sent.is_empty(), "it leaves memory, not the node");
     let evicts = |(node, effect): &&(NodeId, Effect)| {
         *node == HOME && matches!(effect, Effect::Evict { keep: true, .. })
@@ -274,8 +321,58 @@ fn e13_a_page_out_keeps_the_consistent_copy_and_drops_others() {
     assert_eq!(cluster.done.iter().filter(evicts).count(), 1);
     cluster.touch(HOME, 0, Access::Write);
     assert!(cluster.sent.is_empty(), "the consistent copy is here");
-    page_out(&mut cluster, OTHER, segment);
+    page_out(&mut cluster, OTHER, segment, Advice::DontNeed);
     cluster.forget();
     touch(&mut cluster, OTHER, OLD);
     assert_eq!(cluster.sent.len(), 2, "a copy is dropped, and asked for");
+}
+
+#[test]
+fn e11_a_short_page_out_drops_the_prefix_and_leaves_the_page_unmapped() {
+    let (mut cluster, segment) = cluster();
+    touch(&mut cluster, OTHER, OLD);
+    touch(&mut cluster, OTHER, OLD_SHORT);
+    page_out(&mut cluster, OTHER, segment, Advice::DontNeedShort);
+    let evicts = |(node, effect): &&(NodeId, Effect)| {
+        *node == OTHER && matches!(effect, Effect::Evict { keep: true, .. })
+    };
+    assert_eq!(cluster.done.iter().filter(evicts).count(), 1, "unmapped");
+    cluster.forget();
+    touch(&mut cluster, OTHER, OLD);
+    assert_eq!(given(&cluster, OTHER, OLD), [Rights::Read]);
+    assert!(cluster.sent.is_empty(), "the superset was left paged in");
+    touch(&mut cluster, OTHER, OLD_SHORT);
+    assert_eq!(cluster.sent.len(), 2, "the subset is fetched");
+}
+
+#[test]
+fn e11_a_short_page_out_of_a_short_page_drops_it() {
+    let (mut cluster, segment) = cluster();
+    touch(&mut cluster, OTHER, OLD_SHORT);
+    page_out(&mut cluster, OTHER, segment, Advice::DontNeedShort);
+    cluster.forget();
+    touch(&mut cluster, OTHER, OLD_SHORT);
+    assert_eq!(cluster.sent.len(), 2);
+}
+
+#[test]
+fn e11_a_short_page_out_keeps_the_consistent_copy() {
+    let (mut cluster, segment) = cluster();
+    cluster.touch(HOME, 0, Access::Write);
+    page_out(&mut cluster, HOME, segment, Advice::DontNeedShort);
+    cluster.forget();
+    cluster.touch(HOME, 0, Access::Write);
+    assert!(cluster.sent.is_empty());
+    assert!(cluster.mapped(HOME), "it is mapped again");
+}
+
+/// Fig. 1: all subsets are purged, and paged out, with their superset.
+#[test]
+fn e11_a_page_out_of_the_whole_page_takes_its_prefix_along() {
+    let (mut cluster, segment) = cluster();
+    touch(&mut cluster, OTHER, OLD);
+    page_out(&mut cluster, OTHER, segment, Advice::DontNeed);
+    cluster.forget();
+    touch(&mut cluster, OTHER, OLD_SHORT);
+    assert_eq!(cluster.sent.len(), 2);
 }

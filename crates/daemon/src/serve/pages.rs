@@ -41,6 +41,18 @@ fn of_pages(request: &Request) -> (Ask, Range, bool) {
             };
             (ask, (segment, first, count), true)
         }
+        Request::PinShort {
+            segment,
+            first,
+            count,
+        } => {
+            let ask = Ask::PinShort {
+                segment,
+                first,
+                count,
+            };
+            (ask, (segment, first, count), true)
+        }
         Request::Unpin {
             segment,
             first,

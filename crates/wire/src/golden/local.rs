@@ -178,6 +178,7 @@ samples! {
         };
         LockMemory: Request::LockMemory { on: true };
         Memory: Request::Memory { node: NodeId(2) };
+        PinShort: Request::PinShort { segment: page().segment(), first: PageIndex(3), count: PageCount(300) };
     }
 }
 
@@ -224,6 +225,7 @@ samples! {
         WillNeed: Advice::WillNeed;
         DontNeed: Advice::DontNeed;
         Renew: Advice::Renew;
+        DontNeedShort: Advice::DontNeedShort;
     }
 }
 

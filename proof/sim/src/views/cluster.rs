@@ -7,6 +7,7 @@ use crate::network::{Network, legible};
 use crate::plan::{Profile, pace, weather};
 use crate::small::{self, Check, Log, Queue};
 use core::net::SocketAddr;
+use pagemesh_core::limits::PIN_LEASE;
 use pagemesh_core::{Input, Node, Reply, Request, Rights, Time};
 use pagemesh_wire::local::{Advice, View};
 use pagemesh_wire::peer::{Access, Credentials, Health, Message, Policy, Refusal, SegmentSpec};
@@ -74,6 +75,9 @@ enum Step {
     Open,
     Access(PageIndex, usize, bool),
     Purge(PageIndex, bool),
+    PageOut(PageIndex, bool),
+    Lock(PageIndex, bool),
+    Unlock(PageIndex),
     Publish(PageIndex, bool, bool),
     PublishRun,
     Leave,
@@ -92,6 +96,8 @@ struct Host {
     waits: Option<Ticket>,
     /// What it publishes and waits for: pages, and their value.
     keeping: Option<(PageIndex, u32, u64)>,
+    /// The page that it has locked, and until when.
+    locked: Option<(PageIndex, Time)>,
     steps: u32,
     /// The greatest values seen, by page and word.
     seen: BTreeMap<(PageIndex, usize), u64>,
@@ -162,6 +168,7 @@ impl Cluster {
                 step: None,
                 waits: None,
                 keeping: None,
+                locked: None,
                 steps: 0,
                 seen: BTreeMap::new(),
             });
@@ -268,6 +275,11 @@ impl Cluster {
 
     fn draw(&mut self, host: usize) -> Step {
         let page = PageIndex(self.dice.index(SINGLE as usize) as u32);
+        if let Some((locked, _)) = self.hosts[host].locked
+            && self.dice.index(3) == 0
+        {
+            return Step::Unlock(locked);
+        }
         let leaves = self.options.profile != Profile::Calm && host > self.publisher;
         match self.dice.index(100) {
             0..30 => Step::Access(page, 0, true),
@@ -275,7 +287,9 @@ impl Cluster {
             40..55 => Step::Access(page, 1, false),
             55..65 => Step::Access(page, 2, false),
             65..68 => Step::Access(page, 3, false),
-            68..78 => Step::Purge(page, self.dice.index(2) == 0),
+            68..74 => Step::Purge(page, self.dice.index(2) == 0),
+            74..76 => Step::PageOut(page, self.dice.index(2) == 0),
+            76..78 => Step::Lock(page, self.dice.index(2) == 0),
             78..90 => {
                 let waits = self.options.replicas > 0 && self.dice.index(2) == 0;
                 Step::Publish(page, self.dice.index(2) == 0, waits)
@@ -301,6 +315,9 @@ impl Cluster {
         };
         let state = &mut self.hosts[host];
         state.step.get_or_insert((step, now));
+        if matches!(step, Step::Unlock(_) | Step::Leave) {
+            state.locked = None;
+        }
         let request = match (step, state.segment) {
             (Step::Access(page, mapping, write), Some(_)) => {
                 return self.access(host, page, mapping, write);
@@ -313,6 +330,30 @@ impl Cluster {
                 first,
                 count: PageCount(1),
                 short,
+            },
+            (Step::PageOut(first, short), Some(segment)) => Request::Advise {
+                segment,
+                first,
+                count: PageCount(1),
+                advice: match short {
+                    true => Advice::DontNeedShort,
+                    false => Advice::DontNeed,
+                },
+            },
+            (Step::Lock(first, true), Some(segment)) => Request::PinShort {
+                segment,
+                first,
+                count: PageCount(1),
+            },
+            (Step::Lock(first, false), Some(segment)) => Request::Pin {
+                segment,
+                first,
+                count: PageCount(1),
+            },
+            (Step::Unlock(first), Some(segment)) => Request::Unpin {
+                segment,
+                first,
+                count: PageCount(1),
             },
             (Step::Publish(first, short, waits), Some(segment)) => {
                 let holds = self.hosts[host].memory.is_writable(first);
@@ -403,6 +444,7 @@ impl Cluster {
             self.check_latest(host, page)?;
         }
         if write {
+            self.check_locks(host, page)?;
             self.value += 1;
             self.hosts[host].memory.store(page, self.value);
             self.last.insert(page, Some(self.value));
@@ -419,6 +461,25 @@ impl Cluster {
         }
         self.done(host);
         Ok(())
+    }
+
+    /// Nobody stores to a page that another host has locked (E12), unless that host seemed dead.
+    fn check_locks(&self, host: usize, page: PageIndex) -> Check {
+        let now = self.queue.now();
+        let has = |at: &usize| {
+            let other = &self.hosts[*at];
+            let locked = other.locked.is_some_and(|(of, until)| of == page && now < until);
+            *at != host && locked && !other.gone && !other.left
+        };
+        match (0..self.hosts.len()).find(has) {
+            Some(_) if self.options.profile == Profile::Wild => Ok(()),
+            Some(other) => Err(format!(
+                "h{} stores to {page}, which h{} has locked",
+                host + 1,
+                other + 1
+            )),
+            None => Ok(()),
+        }
     }
 
     /// The first host stores to all pages of a run, and publishes them.
@@ -490,8 +551,19 @@ impl Cluster {
                         }
                         self.seen.published += 1;
                     }
+                    Some((Step::Lock(page, _), began)) => {
+                        self.hosts[host].locked = Some((page, began + PIN_LEASE));
+                        self.seen.locked += 1;
+                    }
+                    Some((Step::Unlock(_) | Step::PageOut(..), _)) => {}
                     _ => self.seen.published += 1,
                 }
+                self.done(host);
+            }
+            // The consistent copy is elsewhere.
+            Reply::Refused(Refusal::Invalid(_))
+                if matches!(self.hosts[host].step, Some((Step::Lock(..), _))) =>
+            {
                 self.done(host);
             }
             Reply::Refused(_) if self.hosts[host].segment.is_none() => {

@@ -60,6 +60,8 @@ pub struct ViewsSeen {
     pub stores: u64,
     /// Purges.
     pub purges: u64,
+    /// Locks of pages that were granted.
+    pub locked: u64,
     /// Publications.
     pub published: u64,
     /// Moves of a consistent copy.

@@ -17,6 +17,7 @@ fn seeds(seeds: std::ops::Range<u64>, profile: Profile, replicas: u8) -> ViewsSe
         let seen = run.unwrap_or_else(|why| panic!("{why}\nseed {seed}, {profile:?}"));
         all.loads += seen.loads;
         all.moves += seen.moves;
+        all.locked += seen.locked;
         all.runs += seen.runs;
         all.left += seen.left;
         all.crashed += seen.crashed;
@@ -32,7 +33,7 @@ fn seeds(seeds: std::ops::Range<u64>, profile: Profile, replicas: u8) -> ViewsSe
 fn e1_to_e9_hold_where_nothing_gets_lost_for_long() {
     let seen = seeds(0..150, Profile::Calm, 0);
     assert!(
-        seen.loads > 1_000 && seen.moves > 500 && seen.runs > 100,
+        seen.loads > 1_000 && seen.moves > 500 && seen.runs > 100 && seen.locked > 50,
         "{seen:?}"
     );
 }

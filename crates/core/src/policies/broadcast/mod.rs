@@ -362,6 +362,7 @@ impl Hooks for Broadcast {
         match request {
             ProgramRequest::Advise(..) | ProgramRequest::Unpin(..) => cx.reply(who.0, Reply::Done),
             ProgramRequest::Purge(..)
+            | ProgramRequest::PinShort(..)
             | ProgramRequest::Publish { .. }
             | ProgramRequest::WatchRange(..) => {
                 let why = ProgramRequest::NO_VIEWS;

@@ -331,6 +331,7 @@ impl Hooks for Private {
                 cx.refuse(who.0, Refusal::Invalid(why.into()));
             }
             ProgramRequest::Purge(..)
+            | ProgramRequest::PinShort(..)
             | ProgramRequest::Publish { .. }
             | ProgramRequest::WatchRange(..) => {
                 let why = ProgramRequest::NO_VIEWS.into();

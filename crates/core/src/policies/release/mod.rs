@@ -339,6 +339,7 @@ impl Hooks for Release {
             }
             ProgramRequest::Unpin(..) => return cx.reply(ticket, Reply::Done),
             ProgramRequest::Purge(..)
+            | ProgramRequest::PinShort(..)
             | ProgramRequest::Publish { .. }
             | ProgramRequest::WatchRange(..) => ProgramRequest::NO_VIEWS,
             ProgramRequest::Hold | ProgramRequest::EndHold => ProgramRequest::NO_HOLD,

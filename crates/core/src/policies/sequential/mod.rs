@@ -306,6 +306,7 @@ impl Hooks for Sequential {
                 self.advise(cx, (client, mapping), (first, count), advice);
             }
             ProgramRequest::Purge(..)
+            | ProgramRequest::PinShort(..)
             | ProgramRequest::Publish { .. }
             | ProgramRequest::WatchRange(..) => {
                 let why = ProgramRequest::NO_VIEWS.into();

@@ -287,9 +287,30 @@ impl Views {
         }
     }
 
+    /// Takes a page that is here out of the views of whole pages; those of short ones show it on. All
+    /// have one frame, so it leaves all views first.
+    fn unmap_supersets(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+        if !self.page(cx, index).filled || self.mappings.values().all(|view| view.short) {
+            return;
+        }
+        self.unmap(cx, index);
+        let page = self.page(cx, index).clone();
+        let shown = |view: &View| view.short && page.serves(*view);
+        let mappings = self.mappings.iter().filter(|(_, view)| shown(view));
+        for (mapping, view) in mappings.map(|(m, v)| (*m, *v)).collect::<Vec<_>>() {
+            self.grant(cx, index, mapping, view);
+        }
+    }
+
     /// Locks pages into the memory of this node (E12): the consistent copies stay. The lock fails if
-    /// some are elsewhere; they are asked for.
-    fn lock(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), first: PageIndex, count: u32) {
+    /// some are elsewhere; they are asked for. A lock of short pages takes whole ones out of the views.
+    fn lock(
+        &mut self,
+        cx: &mut Cx<'_>,
+        who: (Ticket, ClientId),
+        (first, count): (PageIndex, u32),
+        short: bool,
+    ) {
         if count > PIN_PAGES {
             let why = format!("a process locks {PIN_PAGES} pages at once at most");
             return cx.refuse(who.0, Refusal::Limit(why));
@@ -316,6 +337,9 @@ impl Views {
         let until = cx.now + PIN_LEASE;
         for page in pages {
             self.page(cx, page).locks.push((who.1, until));
+            if short {
+                self.unmap_supersets(cx, page);
+            }
         }
         cx.reply(who.0, Reply::Done);
     }
@@ -338,18 +362,24 @@ impl Views {
         match advice {
             Advice::WillNeed => self.fetch(cx, first, end - first.0),
             Advice::Renew => self.renews = true,
-            // Page-out (E13): the holder's page stays, and is unmapped only.
-            Advice::DontNeed => {
+            Advice::DontNeed | Advice::DontNeedShort => {
+                let short = advice == Advice::DontNeedShort;
                 for index in (first.0..end).map(PageIndex) {
-                    let page = self.page(cx, index);
-                    if page.holds && page.filled {
-                        self.unmap(cx, index);
-                    } else if !page.holds {
-                        self.purge(cx, index, false);
-                    }
+                    self.page_out(cx, index, short);
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Page-out (E13): the holder's page stays, and is unmapped only. Of a short page, the prefix is
+    /// dropped, and the whole page stays, and is unmapped (E11).
+    fn page_out(&mut self, cx: &mut Cx<'_>, index: PageIndex, short: bool) {
+        let page = self.page(cx, index);
+        if page.holds && page.filled {
+            self.unmap(cx, index);
+        } else if !page.holds {
+            self.purge(cx, index, short);
         }
     }
 
@@ -478,7 +508,10 @@ impl Hooks for Views {
                 self.watches.push((first, count.0, ticket));
                 return cx.reply(ticket, Reply::Waiting);
             }
-            ProgramRequest::Pin(first, count) => return self.lock(cx, who, first, count.0),
+            ProgramRequest::Pin(first, count) => return self.lock(cx, who, (first, count.0), false),
+            ProgramRequest::PinShort(first, count) => {
+                return self.lock(cx, who, (first, count.0), true);
+            }
             ProgramRequest::Publish { count, .. } | ProgramRequest::Purge(_, count, _)
                 if count.0 > RUN =>
             {
