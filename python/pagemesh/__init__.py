@@ -2,7 +2,8 @@
 
 - :mod:`pagemesh.shared_memory`, :mod:`pagemesh.managers`: in place of the modules of
   :mod:`multiprocessing`.
-- :func:`array`, :func:`attach`: numpy arrays that processes on all nodes share.
+- :func:`array`, :func:`attach`: numpy arrays that processes on all nodes share; :func:`redeem` opens one by a
+  capability that another process has handed over.
 - :class:`Lock`, :class:`RLock`, :class:`Semaphore`, :class:`BoundedSemaphore`, :class:`Barrier`,
   :class:`Event`, :class:`Condition`: as in :mod:`threading`, for the whole cluster.
 - :func:`spawn`, :func:`rank`, :func:`size`, :func:`barrier`: processes that work together;
@@ -71,6 +72,7 @@ __all__ = [
     "errors",
     "nodes",
     "rank",
+    "redeem",
     "segments",
     "size",
     "spawn",
@@ -79,7 +81,7 @@ __all__ = [
 ]
 
 # They need numpy, which not everybody has.
-_WITH_NUMPY = ("Array", "Private", "Release", "Sequential", "Views", "array", "attach")
+_WITH_NUMPY = ("Array", "Private", "Release", "Sequential", "Views", "array", "attach", "redeem")
 
 
 def __getattr__(name):

@@ -9,6 +9,7 @@ from .arrays import Sequential as Sequential
 from .arrays import Views as Views
 from .arrays import array as array
 from .arrays import attach as attach
+from .arrays import redeem as redeem
 from .boards import Board as Board
 from .boards import State as State
 from .dicts import Dict as Dict

@@ -17,7 +17,7 @@ from ._pagemesh import PAGE_SIZE
 from ._policies import Private, Release, Sequential, Views, known_policy, policy_of
 from .sync import OwnLock
 
-__all__ = ["Array", "Private", "Release", "Sequential", "Views", "array", "attach"]
+__all__ = ["Array", "Private", "Release", "Sequential", "Views", "array", "attach", "redeem"]
 
 # So long is waited, in seconds, for the process that has made a segment to describe it, and so long
 # between two looks.
@@ -160,6 +160,16 @@ class Array(numpy.ndarray):
         if self.size:
             low, high = byte_bounds(self)
             home.memory.purge(low - home.address, high - home.address)
+
+    def capability(self, *, write=False):
+        """A descriptor with which another process of this host may :func:`redeem` the array.
+
+        It needs neither the name nor the mode's permission, and permits loads, or with ``write`` loads
+        and stores. Hand it over as descriptors are: :func:`socket.send_fds`, or ``pass_fds`` of
+        :class:`subprocess.Popen`; then :func:`os.close` it. It is good as long as some process of this
+        host has the array. ``PermissionError`` for ``write`` of an array attached to with ``readonly``.
+        """
+        return self._known().segment.capability(write)
 
     def reduce(self, merge):
         """Declares that nodes accumulate in the array, or the part of it that a view is, without a lock.
@@ -426,6 +436,15 @@ def attach(name, *, dtype=None, shape=None, readonly=False):
     if shape is not None and _layout.shape_of(shape, found.dtype) != found.shape:
         raise errors.MismatchError(f"the array {name!r} has shape {found.shape}, not {shape}")
     return found
+
+
+def redeem(capability):
+    """The array of a capability that another process of this host has made and handed over.
+
+    It is read-only if the capability permits loads only. The descriptor stays open. ``ValueError`` if it
+    is none of a segment that is open on this host.
+    """
+    return _open(retrying(lambda mesh: mesh.redeem(capability)))
 
 
 def described(name):

@@ -337,3 +337,36 @@ def test_permissions(cluster, grid, name):
             print(error)
     """
     assert "owner, group and mode" in cluster.run(1, code, name)
+
+
+def test_e19_an_array_is_handed_to_another_process_by_a_capability(cluster, name):
+    grid = pagemesh.array(name, (4, 5), "i8")
+    grid[:] = 7
+    code = """
+        import os, sys, pagemesh
+        loads, stores = map(int, sys.argv[1:])
+        grid = pagemesh.redeem(loads)
+        print(grid.shape, grid.dtype, int(grid.sum()), grid.flags.writeable)
+        try:
+            grid.capability(write=True)
+        except PermissionError:
+            print("no right to give")
+        pagemesh.redeem(stores)[0, 0] = 8
+        pipe, _ = os.pipe()
+        for wrong in pipe, -1:
+            try:
+                pagemesh.redeem(wrong)
+            except ValueError:
+                print("refused")
+    """
+    capabilities = [grid.capability(), grid.capability(write=True)]
+    try:
+        process = cluster.start(0, code, *capabilities, pass_fds=capabilities)
+        out, err = process.communicate(timeout=60)
+    finally:
+        for capability in capabilities:
+            os.close(capability)
+    assert (process.returncode, err) == (0, "")
+    assert out.splitlines() == ["(4, 5) int64 140 False", "no right to give", "refused", "refused"]
+    assert grid[0, 0] == 8
+    grid.unlink()

@@ -111,6 +111,20 @@ def test_e10_bits_of_an_address_choose_the_view(cluster):
     pagemesh.unlink("windows")
 
 
+def test_e11_e12_short_pages_are_paged_out_and_locked(cluster):
+    mine = pagemesh.Windows("short pages", pagemesh.PAGE_SIZE)
+    short, consistent = pagemesh.View.SHORT, mine[pagemesh.View.CONSISTENT]
+    consistent[:5] = b"first"
+    with mine.lock(short, 0, 8):
+        assert bytes(consistent[:5]) == b"first"
+    with pytest.raises(ValueError, match="inconsistent"):
+        mine.lock(pagemesh.View.OLD)
+    mine.page_out(short)
+    mine.page_out(pagemesh.View.OLD | short, 0, 8)
+    assert bytes(mine[short][:5]) == b"first"
+    pagemesh.unlink("short pages")
+
+
 def test_published_memory_may_have_a_replica(cluster):
     kept = pagemesh.array("kept", 1024, "i8", policy=pagemesh.Views(replicas=1))
     assert kept.policy == pagemesh.Views(32, replicas=1)

@@ -180,6 +180,16 @@ pagemesh_segment_t *pagemesh_create(pagemesh_t *mesh, const char *name, uint64_t
 /* Opens an existing segment; access is PAGEMESH_RDONLY or PAGEMESH_RDWR. */
 pagemesh_segment_t *pagemesh_open(pagemesh_t *mesh, const char *name, int access);
 
+/* A capability: a descriptor with which another process of this host may open the segment,
+ * without its name and whatever its mode, as long as some process here has it open. It permits
+ * what access says. Hand it over as descriptors are (SCM_RIGHTS, fork, exec); close(2) it.
+ * -1 with EACCES for PAGEMESH_RDWR of a segment opened for loads. */
+int pagemesh_capability(pagemesh_segment_t *segment, int access);
+
+/* Opens the segment of a capability, for what that permits; the descriptor stays open. EINVAL
+ * if it is none of a segment that is open on this host. */
+pagemesh_segment_t *pagemesh_redeem(pagemesh_t *mesh, int capability);
+
 /* Closes a segment; what is mapped stays until it is unmapped, locks held
  * through this handle are released. Never removes the segment. */
 int pagemesh_close(pagemesh_segment_t *segment);

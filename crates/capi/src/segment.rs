@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::{BorrowedFd, IntoRawFd as _, OwnedFd};
 use std::ptr::null_mut;
 
 use pagemesh::{
-    Access, Advice, ByteLen, Guarded, Kind, Lock, LockGuard, Manager, Mapping, Merge, Mesh,
-    Options, Policy, Segment, Window, WriteLock,
+    Access, Advice, ByteLen, Capability, Guarded, Kind, Lock, LockGuard, Manager, Mapping, Merge,
+    Mesh, Options, Policy, Segment, Window, WriteLock,
 };
 
 use crate::error::{Failure, Outcome, call};
@@ -171,6 +172,35 @@ pub unsafe extern "C" fn pagemesh_open(
         // SAFETY: the header asks for a handle and a string.
         let (mesh, name) = unsafe { (borrow(mesh)?, text(name)?) };
         let segment = mesh.open(name, access(how)?)?;
+        Ok(give(Handle::new(segment)))
+    })
+}
+
+/// A descriptor with which others may open the segment.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pagemesh_capability(segment: *mut Handle, how: c_int) -> c_int {
+    call(-1, || {
+        // SAFETY: the header asks for a handle.
+        let Handle { segment, .. } = unsafe { borrow(segment)? };
+        let capability = segment.capability(access(how)?)?;
+        Ok(OwnedFd::from(capability).into_raw_fd())
+    })
+}
+
+/// Opens the segment of a capability.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pagemesh_redeem(mesh: *mut Mesh, capability: c_int) -> *mut Handle {
+    call(null_mut(), || {
+        // SAFETY: the header asks for a handle.
+        let mesh = unsafe { borrow(mesh)? };
+        let closed = || Failure::invalid("the capability is no open descriptor");
+        if capability < 0 {
+            return Err(closed());
+        }
+        // SAFETY: it is not -1; the kernel says whether it is open.
+        let fd = unsafe { BorrowedFd::borrow_raw(capability) };
+        let fd = fd.try_clone_to_owned().map_err(|_| closed())?;
+        let segment = mesh.redeem(&Capability::from(fd))?;
         Ok(give(Handle::new(segment)))
     })
 }

@@ -50,6 +50,7 @@
 mod barrier;
 mod bell;
 mod board;
+mod capability;
 mod condition;
 mod connection;
 mod error;
@@ -76,6 +77,7 @@ mod write_lock;
 
 pub use barrier::Barrier;
 pub use board::{Board, BoardOptions, State};
+pub use capability::Capability;
 pub use condition::Condition;
 pub use error::{Error, Result};
 #[doc(hidden)]

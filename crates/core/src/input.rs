@@ -399,4 +399,10 @@ pub enum Request {
         /// The number of pages.
         count: PageCount,
     },
+    /// Open a segment that a process of this node has open, whatever its name and its mode: the
+    /// process has shown a capability. A success counts as one opening until `Input::Closed`.
+    Redeem {
+        /// The segment.
+        segment: SegmentId,
+    },
 }

@@ -257,6 +257,7 @@ fn segment_of(request: &Request) -> Option<SegmentId> {
         Request::Watch { segment, .. }
         | Request::Pin { segment, .. }
         | Request::PinShort { segment, .. }
+        | Request::Redeem { segment }
         | Request::Unpin { segment, .. }
         | Request::Advise { segment, .. }
         | Request::Purge { segment, .. }

@@ -61,12 +61,21 @@ impl Segment {
 
     /// The descriptors a process needs to map it: its memory and its lock words.
     pub(crate) fn lend(&self, write: bool) -> io::Result<Vec<OwnedFd>> {
-        let memory = if write {
-            self.memory.writable()?
+        Ok(vec![self.capability(write)?, self.locks.lend_area()?])
+    }
+
+    /// A descriptor of its memory: who shows it may open the segment.
+    pub(crate) fn capability(&self, write: bool) -> io::Result<OwnedFd> {
+        if write {
+            self.memory.writable()
         } else {
-            self.memory.readable()?
-        };
-        Ok(vec![memory, self.locks.lend_area()?])
+            self.memory.readable()
+        }
+    }
+
+    /// Whether a descriptor is one of its memory.
+    pub(crate) fn is_behind(&self, fd: &OwnedFd) -> bool {
+        self.memory.is_behind(fd).unwrap_or(false)
     }
 
     /// Reads a page's frame.

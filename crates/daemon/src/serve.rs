@@ -3,7 +3,6 @@
 use crate::counters::Count;
 use crate::driver::Driver;
 use crate::keeper::Tag;
-use crate::mapping::Place;
 use crate::note::Note;
 use crate::tickets::{Kind, Pending};
 use pagemesh_core::{Input, Request as Ask};
@@ -16,6 +15,7 @@ use pagemesh_wire::{ClientId, NodeId};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd as _, OwnedFd};
 
+mod capabilities;
 mod knowledge;
 mod memory;
 mod pages;
@@ -87,7 +87,7 @@ impl Driver {
         };
         let brings = matches!(
             packet.request,
-            Request::Map { .. } | Request::MapView { .. } | Request::Fork
+            Request::Map { .. } | Request::MapView { .. } | Request::Fork | Request::Redeem
         );
         let expected = usize::from(brings);
         if fds.len() < expected && lost {
@@ -207,11 +207,8 @@ impl Driver {
                 offset,
                 write,
             } => {
-                let opening = self.opening(client, segment)?;
-                let place = Place::new(address, length, offset, opening.size)
-                    .map_err(|why| Refusal::Invalid(why.into()))?;
-                let asked = Asked { client, number };
-                self.map(asked, (segment, None), opening, place, write, fds)
+                let (asked, range) = (Asked { client, number }, (address, length, offset));
+                self.map(asked, (segment, None), range, write, fds)
             }
             Request::MapView {
                 segment,
@@ -224,11 +221,8 @@ impl Driver {
                     let why = "a data-driven view is not consistent";
                     return Err(Refusal::Invalid(why.into()));
                 }
-                let opening = self.opening(client, segment)?;
-                let place = Place::new(address, length, offset, opening.size)
-                    .map_err(|why| Refusal::Invalid(why.into()))?;
-                let (asked, write) = (Asked { client, number }, view.consistent);
-                self.map(asked, (segment, Some(view)), opening, place, write, fds)
+                let (asked, range) = (Asked { client, number }, (address, length, offset));
+                self.map(asked, (segment, Some(view)), range, view.consistent, fds)
             }
             Request::Fork => {
                 for socket in fds {
@@ -241,6 +235,10 @@ impl Driver {
                 }
                 Ok(None)
             }
+            Request::Capability { segment, write } => {
+                self.capability(Asked { client, number }, segment, write)
+            }
+            Request::Redeem => self.redeem(Asked { client, number }, fds),
             Request::Unmap { mapping } => self.unmap(Asked { client, number }, mapping),
             Request::Close { segment } => self.close(Asked { client, number }, segment),
             Request::Inspect { name, first, limit } => self.inspect(&name, first, limit),

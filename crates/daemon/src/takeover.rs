@@ -358,6 +358,11 @@ impl Driver {
                     let segment = segments.get(info.id);
                     segment.and_then(|s| s.lend(write).ok()).unwrap_or_default()
                 }
+                Reply::Capability { segment, write } => {
+                    let segment = segments.get(*segment);
+                    let fd = segment.and_then(|s| s.capability(*write).ok());
+                    fd.into_iter().collect()
+                }
                 _ => Vec::new(),
             });
             if session.queued() > 0 {

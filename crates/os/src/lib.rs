@@ -5,6 +5,7 @@
 //! datagram.
 
 pub mod area;
+pub mod capability;
 pub mod clock;
 pub mod cpu;
 pub mod descriptor;

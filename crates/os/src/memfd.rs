@@ -61,6 +61,15 @@ impl Memfd {
         Ok(u64::try_from(fstat(&self.0)?.st_size).unwrap_or(0))
     }
 
+    /// Whether a descriptor is one of this memory. Numbers of inodes of memory are not used again.
+    ///
+    /// # Errors
+    /// As fstat(2).
+    pub fn is_behind(&self, fd: impl AsFd) -> io::Result<bool> {
+        let (mine, other) = (fstat(&self.0)?, fstat(fd)?);
+        Ok((mine.st_dev, mine.st_ino) == (other.st_dev, other.st_ino))
+    }
+
     /// A descriptor to lend to a client that may store.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -248,4 +249,14 @@ impl Drop for Memory {
             rescue::leave(mapping);
         }
     }
+}
+
+/// A descriptor of the interpreter's, once more.
+pub fn duplicate(fd: i32) -> PyResult<OwnedFd> {
+    if fd < 0 {
+        return Err(PyValueError::new_err("no descriptor has a negative number"));
+    }
+    // SAFETY: it is not -1; the kernel says whether it is open.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    Ok(borrowed.try_clone_to_owned()?)
 }

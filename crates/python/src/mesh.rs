@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use pagemesh::{
-    Access, Backing, BoardOptions, ByteLen, Health, Manager, Options, Policy, SegmentInfo, Spread,
-    Window,
+    Access, Backing, BoardOptions, ByteLen, Capability, Health, Manager, Options, Policy,
+    SegmentInfo, Spread, Window,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -14,6 +14,7 @@ use pyo3::types::PyDict;
 use crate::board::Board;
 use crate::error::{raise, raise_about};
 use crate::job::Job;
+use crate::memory::duplicate;
 use crate::pipe::{Group, Pipe};
 use crate::segment::Segment;
 
@@ -85,6 +86,14 @@ impl Mesh {
         opened
             .map(|segment| Segment::new(segment, self.node()))
             .map_err(|error| raise_about(&error, Some(name)))
+    }
+
+    /// Opens the segment of a capability.
+    fn redeem(&self, py: Python<'_>, fd: i32) -> PyResult<Segment> {
+        let capability = Capability::from(duplicate(fd)?);
+        py.detach(|| self.0.redeem(&capability))
+            .map(|segment| Segment::new(segment, self.node()))
+            .map_err(|error| raise(&error))
     }
 
     /// Creates a board, or opens the one of this name.

@@ -1,6 +1,8 @@
 //! Open segments.
 
+use pagemesh::Access;
 use pyo3::prelude::*;
+use std::os::fd::{IntoRawFd as _, OwnedFd};
 
 use crate::error::raise_about;
 use crate::memory::Memory;
@@ -49,6 +51,18 @@ impl Segment {
         let mapped = py.detach(|| self.segment.map_views());
         mapped
             .map(|views| Windows::new(views, self.node))
+            .map_err(|error| raise_about(&error, Some(self.segment.name())))
+    }
+
+    /// A descriptor with which another process of this host may open the segment.
+    fn capability(&self, py: Python<'_>, write: bool) -> PyResult<i32> {
+        let access = if write {
+            Access::Writable
+        } else {
+            Access::ReadOnly
+        };
+        py.detach(|| self.segment.capability(access))
+            .map(|capability| OwnedFd::from(capability).into_raw_fd())
             .map_err(|error| raise_about(&error, Some(self.segment.name())))
     }
 

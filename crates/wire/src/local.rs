@@ -427,6 +427,17 @@ pub enum Request {
         /// How many.
         count: PageCount,
     },
+    /// A descriptor of the memory of a segment that this process has open: a capability, which the
+    /// process may hand to another one (E19). → [`Reply::Capability`].
+    Capability {
+        /// Which segment.
+        segment: SegmentId,
+        /// One that permits stores, too; only a process that may store gets it.
+        write: bool,
+    },
+    /// Open the segment whose capability comes as a descriptor, for what that permits.
+    /// → [`Reply::Opened`], as for [`Request::Open`].
+    Redeem,
 }
 
 impl Request {
@@ -590,6 +601,13 @@ pub enum Reply {
         spoken: u8,
         /// By number.
         members: Vec<Member>,
+    },
+    /// A capability comes as a descriptor.
+    Capability {
+        /// For which segment.
+        segment: SegmentId,
+        /// It permits stores.
+        write: bool,
     },
 }
 

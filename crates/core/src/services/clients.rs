@@ -3,6 +3,7 @@
 use super::Services;
 use crate::caller::Caller;
 use crate::continuation::Continuation;
+use crate::effect::Reply;
 use crate::input::Request;
 use crate::limits::GROUPS;
 use crate::membership::Standing;
@@ -67,6 +68,7 @@ impl Services {
                 advice,
             } => self.advise(cx, (ticket, client), segment, (first, count), advice),
             Request::Sysv(ask) => self.sysv(cx, ticket, client, ask),
+            Request::Redeem { segment } => self.redeem(cx, (ticket, client), segment),
             request @ (Request::FilePages { .. } | Request::FilePagesDone { .. }) => {
                 self.about_files(cx, (ticket, client), &request);
             }
@@ -194,6 +196,21 @@ impl Services {
             name: name.clone(),
         };
         self.call(cx, cx.coordinator(), call, then);
+    }
+
+    /// A process opens a segment by a capability. Those of System V count who is attached to them,
+    /// and frames of files belong to one process.
+    fn redeem(&mut self, cx: &mut Cx<'_>, (ticket, client): (Ticket, ClientId), id: SegmentId) {
+        let shared = |segment: &&mut Segment| segment.is_open() && segment.policy.is_inherited();
+        let named = sysv::keeper(id).is_none();
+        match self.segments.get_mut(&id).filter(shared) {
+            Some(segment) if named => {
+                segment.open(client);
+                let info = segment.info.clone();
+                cx.reply(ticket, Reply::Segment(info));
+            }
+            _ => cx.refuse(ticket, Refusal::NotFound),
+        }
     }
 
     fn advise(

@@ -3,6 +3,7 @@
 mod ahead;
 mod backups;
 mod bounds;
+mod capabilities;
 mod common;
 mod keys;
 mod numbers;

@@ -223,7 +223,11 @@ fn e12_a_short_lock_takes_whole_pages_out_of_views_and_leaves_short_ones() {
     assert!(given(&cluster, OTHER, OLD).is_empty(), "unmapped");
     assert!(cluster.sent.is_empty(), "it is present");
     touch(&mut cluster, OTHER, OLD);
-    assert_eq!(given(&cluster, OTHER, OLD), [Rights::Read], "all subsets are present");
+    assert_eq!(
+        given(&cluster, OTHER, OLD),
+        [Rights::Read],
+        "all subsets are present"
+    );
     assert!(cluster.sent.is_empty());
 }
 

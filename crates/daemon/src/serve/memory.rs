@@ -21,11 +21,13 @@ impl Driver {
         &mut self,
         asked: Asked,
         (segment, view): (SegmentId, Option<View>),
-        opening: Opening,
-        place: Place,
+        (address, length, offset): (u64, ByteLen, ByteOffset),
         write: bool,
         fds: Vec<OwnedFd>,
     ) -> Answer {
+        let opening = self.opening(asked.client, segment)?;
+        let place = Place::new(address, length, offset, opening.size)
+            .map_err(|why| Refusal::Invalid(why.into()))?;
         if write && !opening.write {
             return Err(Refusal::Permission);
         }

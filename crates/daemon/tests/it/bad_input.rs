@@ -366,8 +366,8 @@ fn a_program_of_another_release_is_told_both_versions() {
     let Reply::Refused(Refusal::Invalid(why)) = reply else {
         panic!("{reply:?}");
     };
-    assert!(why.contains("speaks versions 6 to 7"), "{why}");
-    assert!(why.contains("the program version 8"), "{why}");
+    assert!(why.contains("speaks versions 6 to 8"), "{why}");
+    assert!(why.contains("the program version 9"), "{why}");
     daemon.end().unwrap();
 }
 

@@ -1,6 +1,7 @@
 //! Daemons, in this process and in others.
 
 mod bad_input;
+mod capabilities;
 mod cluster;
 mod common;
 mod failures;

@@ -179,6 +179,8 @@ samples! {
         LockMemory: Request::LockMemory { on: true };
         Memory: Request::Memory { node: NodeId(2) };
         PinShort: Request::PinShort { segment: page().segment(), first: PageIndex(3), count: PageCount(300) };
+        Capability: Request::Capability { segment: page().segment(), write: true };
+        Redeem: Request::Redeem;
     }
 }
 
@@ -214,6 +216,7 @@ samples! {
         });
         Memory: Reply::Memory(super::peer::memory());
         Everyone: Reply::Everyone { epoch: 300, spoken: 5, members: vec![member()] };
+        Capability: Reply::Capability { segment: page().segment(), write: true };
     }
 }
 

@@ -91,6 +91,21 @@ fn a_c_program_says_what_it_will_need() {
 }
 
 #[test]
+fn e19_a_c_program_hands_a_segment_to_another_one() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let directory = library_of(&cluster);
+    let program = directory.join("capability");
+    let source = Path::new(HERE).join("tests/cluster/c/capability.c");
+    compile(&source, &directory, &program);
+    let mut command = cluster.node(1).command(&program);
+    command.env("LD_LIBRARY_PATH", &directory);
+    let said = finish_all(vec![Player::run(command, "capability")]);
+    assert_eq!(said[0], ["handed over"]);
+}
+
+#[test]
 fn c_programs_share_a_segment_of_policy_release() {
     let Some(cluster) = Cluster::start(2) else {
         return;

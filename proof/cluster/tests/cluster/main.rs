@@ -11,6 +11,7 @@ mod barriers;
 mod board_states;
 mod borrowing;
 mod c_examples;
+mod capabilities;
 mod children;
 mod compressing;
 mod conditions;

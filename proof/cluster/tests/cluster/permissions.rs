@@ -10,7 +10,7 @@ use std::process::Command;
 const NOBODY: u32 = 65534;
 
 /// A scripted node on a node, of a user without rights on this host.
-fn nobodys_scripted_node(cluster: &Cluster, node: usize, arguments: &str) -> Player {
+pub(crate) fn nobodys_scripted_node(cluster: &Cluster, node: usize, arguments: &str) -> Player {
     // The player itself may be where only its builder can read it.
     let program = cluster.directory().join("player");
     if !program.exists() {

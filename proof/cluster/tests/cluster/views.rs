@@ -70,6 +70,62 @@ fn e7_e9_e10_a_short_data_driven_view_sleeps_until_the_page_passes() {
 }
 
 #[test]
+fn e11_a_short_page_out_drops_the_prefix_and_leaves_the_page() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let views = share_views(&cluster, "paged-out", 1);
+    let writer = views[0].view(CONSISTENT).unwrap();
+    store(writer, 0, 1);
+    assert_eq!(word(&views[1], OLD, 0), 1);
+    assert_eq!(word(&views[1], OLD_SHORT, 0), 1);
+    store(writer, 0, 2);
+    views[1].page_out(OLD_SHORT, 0..8).unwrap();
+    assert_eq!(word(&views[1], OLD, 0), 1, "the superset was left here");
+    assert_eq!(word(&views[1], OLD_SHORT, 0), 2, "the subset is fetched");
+    views[1].page_out(OLD, 0..8).unwrap();
+    assert_eq!(word(&views[1], OLD, 0), 2);
+    views[0].page_out(CONSISTENT, 0..8).unwrap();
+    assert_eq!(load(writer, 0), 2, "the consistent copy stays");
+}
+
+#[test]
+fn e12_a_short_lock_keeps_the_page_and_whole_views_come_back() {
+    const SHORT: View = View {
+        short: true,
+        ..CONSISTENT
+    };
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let views = share_views(&cluster, "locked", 1);
+    store(views[0].view(CONSISTENT).unwrap(), 0, 1);
+    assert!(
+        views[1].lock(OLD_SHORT, 0..8).is_err(),
+        "it is inconsistent"
+    );
+    let refused = views[1].lock(SHORT, 0..8);
+    assert!(refused.is_err(), "the consistent copy is elsewhere");
+    let mut locked = None;
+    eventually("it was asked for", || {
+        locked = views[1].lock(SHORT, 0..8).ok();
+        locked.is_some()
+    });
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| store(views[0].view(CONSISTENT).unwrap(), 0, 3));
+        // All supersets are unmapped, and present.
+        assert_eq!(word(&views[1], OLD, 0), 1);
+        store(views[1].view(CONSISTENT).unwrap(), 64, 2);
+        assert_eq!(word(&views[1], SHORT, 0), 1);
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!other.is_finished(), "it is locked");
+        drop(locked.take());
+        other.join().unwrap();
+    });
+    assert_eq!(load(views[0].view(CONSISTENT).unwrap(), 64), 2);
+}
+
+#[test]
 fn a_run_is_published_as_one() {
     let Some(cluster) = Cluster::start(3) else {
         return;

@@ -468,7 +468,9 @@ impl Cluster {
         let now = self.queue.now();
         let has = |at: &usize| {
             let other = &self.hosts[*at];
-            let locked = other.locked.is_some_and(|(of, until)| of == page && now < until);
+            let locked = other
+                .locked
+                .is_some_and(|(of, until)| of == page && now < until);
             *at != host && locked && !other.gone && !other.left
         };
         match (0..self.hosts.len()).find(has) {

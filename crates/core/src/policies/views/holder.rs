@@ -68,7 +68,13 @@ impl Views {
         self.ask(cx, index);
     }
 
-    pub(super) fn grant(&mut self, cx: &mut Cx<'_>, index: PageIndex, mapping: MappingId, view: View) {
+    pub(super) fn grant(
+        &mut self,
+        cx: &mut Cx<'_>,
+        index: PageIndex,
+        mapping: MappingId,
+        view: View,
+    ) {
         self.materialize(cx, index);
         let rights = if view.consistent {
             Rights::Write

@@ -508,7 +508,9 @@ impl Hooks for Views {
                 self.watches.push((first, count.0, ticket));
                 return cx.reply(ticket, Reply::Waiting);
             }
-            ProgramRequest::Pin(first, count) => return self.lock(cx, who, (first, count.0), false),
+            ProgramRequest::Pin(first, count) => {
+                return self.lock(cx, who, (first, count.0), false);
+            }
             ProgramRequest::PinShort(first, count) => {
                 return self.lock(cx, who, (first, count.0), true);
             }

@@ -290,18 +290,38 @@ impl Client {
     /// Creates or opens a segment, and maps all of it.
     pub fn attach(&mut self, name: &str, pages: usize, write: bool) -> Segment {
         let (info, memory, area) = self.open(name, pages, write);
-        let mut segment = Segment::new(info, memory, area, write);
-        let request = segment.request(write);
-        let device = self.device.as_ref().map(AsFd::as_fd);
-        let (uffd, kind) = Uffd::create(device).unwrap();
-        assert_eq!(kind, Kind::Device);
-        let uffd = OwnedFd::from(uffd);
-        segment.uffd = Some(uffd.try_clone().unwrap());
-        match self.ask_with(request, &[uffd]) {
+        self.map(Segment::new(info, memory, area, write), write)
+    }
+
+    /// Maps the segment whose descriptors have just come.
+    pub fn map_lent(&mut self, info: SegmentInfo, write: bool) -> Segment {
+        let [memory, area] = self.lent().try_into().expect("two descriptors");
+        self.map(Segment::new(info, memory, area, write), write)
+    }
+
+    fn map(&mut self, mut segment: Segment, write: bool) -> Segment {
+        let (reply, uffd) = self.ask_to_map(segment.request(write));
+        segment.uffd = Some(uffd);
+        match reply {
             Reply::Mapped { mapping } => segment.mapping = mapping,
             other => panic!("{other:?}"),
         }
         segment
+    }
+
+    /// Asks for a mapping to be served, by this userfaultfd.
+    pub fn ask_to_map(&mut self, request: Request) -> (Reply, OwnedFd) {
+        let device = self.device.as_ref().map(AsFd::as_fd);
+        let (uffd, kind) = Uffd::create(device).unwrap();
+        assert_eq!(kind, Kind::Device);
+        let uffd = OwnedFd::from(uffd);
+        let kept = uffd.try_clone().unwrap();
+        (self.ask_with(request, &[uffd]), kept)
+    }
+
+    /// The descriptors that came with the last answer.
+    pub fn lent(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.fds)
     }
 
     pub fn open(

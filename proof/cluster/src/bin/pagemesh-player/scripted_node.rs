@@ -42,11 +42,13 @@ use crate::family::{self, Fork};
 use crate::say;
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args;
-use pagemesh::{Access, LockGuard, Mapping, Mesh, Options, Segment};
+use pagemesh::{Access, Capability, LockGuard, Mapping, Mesh, Options, Segment};
 use rustix::mm::{MprotectFlags, mprotect};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::collections::HashMap;
 use std::io::Read as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Args)]
@@ -59,6 +61,9 @@ pub(crate) struct ScriptedNode {
     /// Only to look at
     #[arg(long)]
     read_only: bool,
+    /// Open it by the capability that comes from this socket
+    #[arg(long)]
+    capability: Option<PathBuf>,
     /// Where to map it
     #[arg(long)]
     at: Option<usize>,
@@ -98,6 +103,10 @@ impl ScriptedNode {
     }
 
     fn segment(&self, mesh: &Mesh) -> Result<Segment> {
+        if let Some(socket) = &self.capability {
+            let capability = Capability::receive(&UnixStream::connect(socket)?)?;
+            return Ok(mesh.redeem(&capability)?);
+        }
         Ok(match (self.create, self.read_only) {
             (Some(size), _) => mesh.create(&self.segment, size, Options::default())?,
             (None, true) => mesh.open(&self.segment, Access::ReadOnly)?,
