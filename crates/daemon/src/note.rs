@@ -6,6 +6,7 @@
 
 use crate::opening::Opening;
 use crate::tickets::Pending;
+use pagemesh_recorder::schema::reader::{self, Misfit};
 use pagemesh_wire::local::{OLDEST_LOCAL_VERSION, Reply};
 use pagemesh_wire::{ClientId, MappingId, SegmentId, SyncKey, Ticket};
 use serde::{Deserialize, Serialize};
@@ -150,8 +151,11 @@ impl Note {
     }
 
     /// The notes of a snapshot.
-    pub(crate) fn read_all(bytes: &[u8]) -> Result<Vec<Self>, rmp_serde::decode::Error> {
-        rmp_serde::from_slice(bytes)
+    ///
+    /// # Errors
+    /// If they are no notes, or cut off.
+    pub(crate) fn read_all(mut bytes: &[u8]) -> Result<Vec<Self>, Misfit> {
+        reader::read(&mut bytes)
     }
 
     /// The note in the journal's bytes; none if they are no note.

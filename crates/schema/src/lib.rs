@@ -13,6 +13,7 @@
 //! It is a crate of its own because it runs once in the life of a daemon: optimizing it took a
 //! third of the time to compile everything.
 
+pub mod reader;
 mod steps;
 
 use pagemesh_core::Node;
@@ -72,10 +73,10 @@ struct Version {
     schema: u64,
 }
 
-/// A document whose node is of this version, or (as a [`Value`]) of any.
+/// A document whose node is of this version.
 #[derive(Deserialize)]
-struct Read<N> {
-    node: N,
+struct Present {
+    node: Node,
     registry: Vec<u8>,
 }
 
@@ -105,14 +106,13 @@ pub fn write(node: &Node, registry: &[u8]) -> Vec<u8> {
 /// # Errors
 /// If the version is not among those that this build reads, or the document is damaged.
 pub fn read(bytes: &[u8]) -> Result<(Node, Vec<u8>), SchemaError> {
-    let Version { schema } =
-        rmp_serde::from_slice(bytes).map_err(|why| SchemaError::Unreadable(why.to_string()))?;
+    let Version { schema } = decode(bytes).map_err(SchemaError::Unreadable)?;
     let steps = schema
         .checked_sub(OLDEST)
         .and_then(|first| STEPS.get(usize::try_from(first).ok()?..))
         .ok_or(SchemaError::Version(schema))?;
     let read = if steps.is_empty() {
-        decode(bytes).map(|Read { node, registry }| (node, registry))
+        decode(bytes).map(|Present { node, registry }| (node, registry))
     } else {
         read_former(bytes, steps)
     };
@@ -126,13 +126,13 @@ pub fn read(bytes: &[u8]) -> Result<(Node, Vec<u8>), SchemaError> {
 /// If the document is damaged, or a step does not find what it changes.
 #[doc(hidden)]
 pub fn read_former(bytes: &[u8], steps: &[Step]) -> Result<(Node, Vec<u8>), String> {
-    let Read { mut node, registry } = decode::<Read<Value>>(bytes)?;
+    let mut document = values(bytes)?;
+    let mut node = take(&mut document, "node")?;
     for step in steps {
         step(&mut node)?;
     }
-    let mut present = Vec::new();
-    rmpv::encode::write_value(&mut present, &node).map_err(|why| why.to_string())?;
-    Ok((decode(&present)?, registry))
+    let registry = decode(&bytes_of(&take(&mut document, "registry")?))?;
+    Ok((decode(&bytes_of(&node))?, registry))
 }
 
 /// As [`write`], for a program that reads no newer schema than this one; none if it is older than
@@ -147,30 +147,45 @@ pub fn write_as(schema: u64, node: &Node, registry: &[u8]) -> Option<Vec<u8>> {
     }
     let steps = SCHEMA - schema;
     let steps = BACK.get(..usize::try_from(steps).ok()?)?;
-    let document = decode::<Read<Value>>(&write(node, registry));
-    let Read { mut node, .. } = document.expect("it was written just now");
-    for step in steps {
-        step(&mut node).expect("a step back finds what its step made");
+    let mut document = values(&write(node, registry)).expect("it was written just now");
+    for (key, part) in &mut document {
+        match key.as_str() {
+            Some("schema") => *part = schema.into(),
+            Some("node") => {
+                for step in steps {
+                    step(part).expect("a step back finds what its step made");
+                }
+            }
+            _ => {}
+        }
     }
-    let document = Value::Map(vec![
-        ("schema".into(), schema.into()),
-        ("node".into(), node),
-        (
-            "registry".into(),
-            registry
-                .iter()
-                .copied()
-                .map(Value::from)
-                .collect::<Vec<_>>()
-                .into(),
-        ),
-    ]);
-    let mut bytes = Vec::new();
-    rmpv::encode::write_value(&mut bytes, &document).expect("memory takes all");
-    Some(bytes)
+    Some(bytes_of(&Value::Map(document)))
 }
 
-fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
-    let mut deserializer = rmp_serde::Deserializer::new(bytes).with_human_readable();
-    T::deserialize(&mut deserializer).map_err(|why| why.to_string())
+/// A document of any version.
+fn values(mut bytes: &[u8]) -> Result<Vec<(Value, Value)>, String> {
+    let document = rmpv::decode::read_value(&mut bytes).map_err(|why| why.to_string())?;
+    match document {
+        Value::Map(parts) => Ok(parts),
+        _ => Err("it is no map".into()),
+    }
+}
+
+/// Takes a part out of a document.
+fn take(document: &mut [(Value, Value)], name: &str) -> Result<Value, String> {
+    let found = document
+        .iter_mut()
+        .find(|(key, _)| key.as_str() == Some(name));
+    let (_, part) = found.ok_or_else(|| format!("it has no {name}"))?;
+    Ok(std::mem::replace(part, Value::Nil))
+}
+
+fn bytes_of(value: &Value) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    rmpv::encode::write_value(&mut bytes, value).expect("memory takes all");
+    bytes
+}
+
+fn decode<T: DeserializeOwned>(mut bytes: &[u8]) -> Result<T, String> {
+    reader::read(&mut bytes).map_err(|why| why.to_string())
 }

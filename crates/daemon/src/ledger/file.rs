@@ -13,7 +13,6 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use pagemesh_core::{Kept, KeptEntry};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize as _;
-use serde::de::Deserialize as _;
 use std::fs::{self, File};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -224,9 +223,9 @@ fn read(bytes: &[u8]) -> Result<(Kept, u64), Unreadable> {
             }
             return Err(Unreadable::Damaged(at));
         }
-        let mut deserializer = rmp_serde::Deserializer::new(body).with_human_readable();
-        let entries: Vec<KeptEntry> =
-            Vec::deserialize(&mut deserializer).map_err(|_| Unreadable::Damaged(at))?;
+        let mut contents = body;
+        let entries: Vec<KeptEntry> = pagemesh_recorder::schema::reader::read(&mut contents)
+            .map_err(|_| Unreadable::Damaged(at))?;
         entries.into_iter().for_each(|entry| kept.apply(entry));
         at = next;
     }
