@@ -260,7 +260,7 @@ impl Services {
             }
             Message::HeartbeatAck { .. } => self.membership.heard(cx, from),
             Message::Expelled => self.expelled(cx),
-            Message::Runs(program) => self.told_program(cx, from, program),
+            Message::Runs { epoch, program } => self.told_program(cx, from, epoch, program),
             other => unreachable!("handled before: {other:?}"),
         }
     }

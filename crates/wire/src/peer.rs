@@ -426,7 +426,12 @@ pub enum Message {
     SendCopies(SendCopies),
     /// To the coordinator, with heartbeats, as long as its view says otherwise: the sender's
     /// program. Version 4 does not know it.
-    Runs(Program),
+    Runs {
+        /// The epoch of the sender's view: in a later one this is no news.
+        epoch: u64,
+        /// The program.
+        program: Program,
+    },
 }
 
 /// Why a datagram's body was not understood.

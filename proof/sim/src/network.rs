@@ -256,7 +256,7 @@ pub(crate) fn kind(message: &Message) -> &'static str {
         Message::Forward(_) => "Forward",
         Message::Resume(_) => "Resume",
         Message::Resumed(_) => "Resumed",
-        Message::Runs(_) => "Runs",
+        Message::Runs { .. } => "Runs",
     }
 }
 

@@ -69,7 +69,7 @@ fn tells_programs(message: &Message) -> bool {
         Message::Heartbeat { .. }
         | Message::HeartbeatAck { .. }
         | Message::Expelled
-        | Message::Runs(_)
+        | Message::Runs { .. }
         | Message::Ask(_)
         | Message::AskMany(_)
         | Message::SendCopies(_)

@@ -40,7 +40,13 @@ impl Membership {
 
     /// This node is about to say that it is another program.
     pub(crate) fn changes_program(&mut self) {
-        self.upgrade.told = (0, 0);
+        self.upgrade.told.1 = 0;
+    }
+
+    /// Whether what this node has said of its program may still be under way: in the next view it is
+    /// no news.
+    pub(crate) fn may_be_misheard(&self, epoch: u64) -> bool {
+        self.upgrade.told.0 == epoch
     }
 
     /// Whether it is time to say which program this node is, which the view of this epoch does not

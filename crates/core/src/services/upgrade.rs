@@ -76,40 +76,51 @@ impl Services {
 
     /// The coordinator knows of the program that is to take the place of this one: it may come.
     pub(super) fn go_on_making_room(&mut self, cx: &mut Cx<'_>) {
-        let upgrade = &mut self.membership.upgrade;
+        let upgrade = &self.membership.upgrade;
         let (Some(speaks), Some(ticket)) = (upgrade.room, upgrade.wants_room) else {
             return;
         };
+        let heard = !self.membership.may_be_misheard(cx.shell.view.epoch);
         let program = |node| cx.shell.view.member(node).map(|member| member.program);
-        let told = program(cx.me()).is_none_or(|here| here.speaks.newest <= speaks.newest);
+        let told = heard && program(cx.me()).is_none_or(|here| here.speaks.newest <= speaks.newest);
         // A coordinator that cannot be told lets nobody speak a newer version than its own.
         let silent = program(cx.coordinator()).is_some_and(|program| !knows_programs(program));
         if told || silent {
-            upgrade.wants_room = None;
+            self.membership.upgrade.wants_room = None;
             cx.reply(ticket, Reply::Done);
         }
     }
 
-    /// Tells the coordinator which program this node is, if its view says otherwise.
+    /// Tells the coordinator which program this node is, if its view says otherwise, or may soon:
+    /// something else was said, and is perhaps under way.
     pub(super) fn tell_program(&mut self, cx: &mut Cx<'_>) {
+        let epoch = cx.shell.view.epoch;
         let program = self.membership.program(cx);
+        let makes_room = self.membership.upgrade.wants_room.is_some();
+        let sure = !makes_room || !self.membership.may_be_misheard(epoch);
         let known = cx.shell.view.member(cx.me());
         if self.membership.standing != Standing::Member
-            || known.is_none_or(|here| here.program == program)
+            || known.is_none_or(|here| here.program == program && sure)
         {
             return;
         }
         if self.coordinator.is_some() {
             return self.change_program(cx, cx.me(), program);
         }
-        let epoch = cx.shell.view.epoch;
         if self.membership.may_tell_program(epoch) {
-            cx.send(cx.coordinator(), Message::Runs(program));
+            cx.send(cx.coordinator(), Message::Runs { epoch, program });
         }
     }
 
-    /// A member says which program it is.
-    pub(crate) fn told_program(&mut self, cx: &mut Cx<'_>, node: NodeId, program: Program) {
+    /// A member says which program it is. What it said in a former view is no news, since it may be
+    /// another program now; what it says makes a new view, even if nothing else changes.
+    pub(crate) fn told_program(
+        &mut self,
+        cx: &mut Cx<'_>,
+        node: NodeId,
+        epoch: u64,
+        program: Program,
+    ) {
         let speaks = program.speaks;
         let is_other = |member: &&Member| member.id != node;
         let fits = |member: &Member| member.program.speaks.common(speaks).is_some();
@@ -117,8 +128,10 @@ impl Services {
         if !knows_programs(cx.shell.config.program) || !fits {
             return cx.emit(Event::Malformed {});
         }
-        let known = cx.shell.view.member(node);
-        if self.coordinator.is_some() && known.is_some_and(|member| member.program != program) {
+        if epoch != cx.shell.view.epoch {
+            return cx.emit(Event::Stale {});
+        }
+        if self.coordinator.is_some() {
             self.change_program(cx, node, program);
         }
     }

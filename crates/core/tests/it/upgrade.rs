@@ -144,7 +144,7 @@ fn an_old_coordinator_is_told_ever_less_often() {
     cluster.forget();
     cluster.pass(Duration::from_secs(120));
     let told = |(_, to, message): &&(NodeId, NodeId, Message)| {
-        *to == N1 && matches!(message, Message::Runs(_))
+        *to == N1 && matches!(message, Message::Runs { .. })
     };
     let times = cluster.sent.iter().filter(told).count();
     assert!(
@@ -309,6 +309,35 @@ const NONSENSE: [Versions; 3] = [
     },
 ];
 
+/// What the second node says of its program, in the present view.
+fn runs(cluster: &Cluster, program: Program) -> Vec<u8> {
+    let epoch = cluster.node(N1).view().epoch;
+    said(4, &Message::Runs { epoch, program }, (ClusterId(77), N2))
+}
+
+/// A program is replaced and put back while what it said of itself is still under way.
+#[test]
+fn what_a_member_said_in_a_former_view_is_no_news() {
+    let mut cluster = Cluster::of_programs(&[NEW, OLD, NEW]);
+    let late = runs(&cluster, NEW);
+    // The coordinator does not hear it, so its view has not changed when the old program is put back.
+    cluster.stop(N1);
+    cluster.input(N2, Input::Runs(NEW));
+    let speaks = OLD.speaks;
+    let ticket = cluster.ask(N2, Request::MakeRoom { speaks });
+    cluster.settle();
+    assert_eq!(cluster.reply(ticket), None, "what it said may be under way");
+    cluster.go_on(N1);
+    cluster.pass(SOON);
+    assert_eq!(cluster.reply(ticket), Some(&Reply::Done));
+    replace(&mut cluster, N2, OLD);
+    assert_eq!(spoken(&cluster, &[N1, N2, N3]), [4; 3]);
+    tell(&mut cluster, N1, &late);
+    cluster.settle();
+    assert_eq!(spoken(&cluster, &[N1, N2, N3]), [4; 3]);
+    assert_eq!(known(&cluster, N1, N2), OLD);
+}
+
 #[test]
 fn nonsense_about_versions_is_refused() {
     let mut cluster = Cluster::of_programs(&[NEW, NEW]);
@@ -336,7 +365,7 @@ fn nonsense_about_versions_is_refused() {
         let why = answer.expect("a refusal");
         assert!(why.contains(&speaks.to_string()), "{why}");
         cluster.settle();
-        let runs = said(4, &Message::Runs(Program::of(speaks)), (ClusterId(77), N2));
+        let runs = runs(&cluster, Program::of(speaks));
         cluster.input(
             N1,
             Input::Datagram {
@@ -349,7 +378,7 @@ fn nonsense_about_versions_is_refused() {
         assert_eq!(spoken(&cluster, &[N1, N2]), [5, 5]);
         assert_eq!(known(&cluster, N1, N2), NEW);
     }
-    let fine = said(4, &Message::Runs(OLD), (ClusterId(77), N2));
+    let fine = runs(&cluster, OLD);
     tell(&mut cluster, N1, &fine);
     assert_eq!(spoken(&cluster, &[N1]), [4], "such a message is heeded");
 }

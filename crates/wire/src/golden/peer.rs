@@ -345,7 +345,7 @@ samples! {
             reader: NodeId(4),
             copies: vec![CopyToSend { page: PageIndex(3), request: RequestId(300), version: Version(5) }],
         });
-        Runs: Message::Runs(program());
+        Runs: Message::Runs { epoch: 300, program: program() };
     }
 }
 

@@ -59,7 +59,7 @@ impl Message {
             | Self::Forward(_)
             | Self::Resume(_)
             | Self::Resumed(_)
-            | Self::Runs(_)
+            | Self::Runs { .. }
             | Self::PassAckMany(_) => Addressee::Node,
         }
     }

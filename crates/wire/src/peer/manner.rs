@@ -23,7 +23,7 @@ impl Message {
             | Self::HeartbeatAck { .. }
             | Self::Expelled
             | Self::Resume(_)
-            | Self::Runs(_) => Manner::Oldest,
+            | Self::Runs { .. } => Manner::Oldest,
             Self::Welcome(_)
             | Self::Call {
                 body: Call::Members(_),

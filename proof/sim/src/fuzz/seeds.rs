@@ -293,7 +293,10 @@ fn about_keys() -> Vec<Vec<u8>> {
             term,
             view: takeover(),
         }),
-        Message::Runs(Program::SILENT),
+        Message::Runs {
+            epoch: 3,
+            program: Program::SILENT,
+        },
     ];
     let encoded = calls.chain(replies).chain(goes_on).map(|message| {
         let mut bytes = Vec::new();
