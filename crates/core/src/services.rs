@@ -170,7 +170,7 @@ impl Services {
                 Timer::Join => self.join_due(cx),
                 Timer::Heartbeat => {
                     self.membership.heartbeat(cx);
-                    self.tell_program(cx);
+                    self.tell_program_again(cx);
                     self.despair_of_leaving(cx);
                     self.promotion_due(cx);
                 }

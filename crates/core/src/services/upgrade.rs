@@ -50,7 +50,6 @@ impl Services {
         }
         self.membership.upgrade.room = Some(speaks);
         self.membership.upgrade.wants_room = Some(ticket);
-        self.membership.changes_program();
         self.tell_program(cx);
     }
 
@@ -60,7 +59,6 @@ impl Services {
         let had = upgrade.wants_room.take_if(|of| *of == ticket).is_some();
         if had {
             upgrade.room = None;
-            self.membership.changes_program();
             self.tell_program(cx);
         }
         had
@@ -80,36 +78,55 @@ impl Services {
         let (Some(speaks), Some(ticket)) = (upgrade.room, upgrade.wants_room) else {
             return;
         };
-        let heard = !self.membership.may_be_misheard(cx.shell.view.epoch);
+        let epoch = cx.shell.view.epoch;
         let program = |node| cx.shell.view.member(node).map(|member| member.program);
-        let told = heard && program(cx.me()).is_none_or(|here| here.speaks.newest <= speaks.newest);
-        // A coordinator that cannot be told lets nobody speak a newer version than its own.
-        let silent = program(cx.coordinator()).is_some_and(|program| !knows_programs(program));
+        let known = program(cx.me()).is_none_or(|here| here.speaks.newest <= speaks.newest);
+        let told = known && !self.membership.may_be_misheard(epoch);
+        // A coordinator that cannot be told lets nobody speak a newer version than its own. This
+        // node's former program may have been the one that did not know programs, so it waits a
+        // little for the coordinator's view.
+        let silent = program(cx.coordinator()).is_some_and(|program| !knows_programs(program))
+            && self.membership.is_unheard(epoch);
         if told || silent {
             self.membership.upgrade.wants_room = None;
             cx.reply(ticket, Reply::Done);
         }
     }
 
-    /// Tells the coordinator which program this node is, if its view says otherwise, or may soon:
-    /// something else was said, and is perhaps under way.
-    pub(super) fn tell_program(&mut self, cx: &mut Cx<'_>) {
-        let epoch = cx.shell.view.epoch;
-        let program = self.membership.program(cx);
-        let makes_room = self.membership.upgrade.wants_room.is_some();
-        let sure = !makes_room || !self.membership.may_be_misheard(epoch);
-        let known = cx.shell.view.member(cx.me());
-        if self.membership.standing != Standing::Member
-            || known.is_none_or(|here| here.program == program && sure)
-        {
-            return;
+    /// Tells the coordinator at once which program this node is, if it has to be told.
+    fn tell_program(&mut self, cx: &mut Cx<'_>) {
+        if self.has_to_tell_program(cx) {
+            self.membership.tells_program(cx.shell.view.epoch);
+            self.send_program(cx);
         }
+    }
+
+    /// As [`Services::tell_program`], with every heartbeat, and ever less often.
+    pub(super) fn tell_program_again(&mut self, cx: &mut Cx<'_>) {
+        let epoch = cx.shell.view.epoch;
+        if self.has_to_tell_program(cx) && self.membership.may_tell_program(epoch) {
+            self.send_program(cx);
+        }
+    }
+
+    /// Whether the view is wrong about this node's program, or may be soon: something else was said,
+    /// and is perhaps under way.
+    fn has_to_tell_program(&self, cx: &Cx<'_>) -> bool {
+        let makes_room = self.membership.upgrade.wants_room.is_some();
+        let unsure = makes_room && self.membership.may_be_misheard(cx.shell.view.epoch);
+        let program = self.membership.program(cx);
+        let known = cx.shell.view.member(cx.me());
+        self.membership.standing == Standing::Member
+            && known.is_some_and(|here| here.program != program || unsure)
+    }
+
+    fn send_program(&mut self, cx: &mut Cx<'_>) {
+        let program = self.membership.program(cx);
         if self.coordinator.is_some() {
             return self.change_program(cx, cx.me(), program);
         }
-        if self.membership.may_tell_program(epoch) {
-            cx.send(cx.coordinator(), Message::Runs { epoch, program });
-        }
+        let epoch = cx.shell.view.epoch;
+        cx.send(cx.coordinator(), Message::Runs { epoch, program });
     }
 
     /// A member says which program it is. What it said in a former view is no news, since it may be

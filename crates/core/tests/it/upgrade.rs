@@ -32,6 +32,9 @@ const LATE: Program = Program::of(Versions::only(5));
 /// Longer than a few heartbeats.
 const SOON: Duration = Duration::from_secs(3);
 
+/// So long that a coordinator which says nothing of programs knows nothing of them.
+const UNHEARD: Duration = Duration::from_secs(5);
+
 fn spoken(cluster: &Cluster, nodes: &[NodeId]) -> Vec<u8> {
     let spoken = |node: &NodeId| cluster.node(*node).spoken();
     nodes.iter().map(spoken).collect()
@@ -52,7 +55,7 @@ fn replace(cluster: &mut Cluster, node: NodeId, program: Program) {
 fn put_back(cluster: &mut Cluster, node: NodeId, program: Program) {
     let speaks = program.speaks;
     let ticket = cluster.ask(node, Request::MakeRoom { speaks });
-    cluster.pass(SOON);
+    cluster.pass(UNHEARD);
     assert_eq!(cluster.reply(ticket), Some(&Reply::Done));
     replace(cluster, node, program);
 }
