@@ -4,6 +4,7 @@
 use pagemesh_compress::{Codec, Form, pack_tail, unpack_tail};
 use pagemesh_wire::PAGE_SIZE;
 use pagemesh_wire::header::{self, HEADER_SIZE, Header};
+use pagemesh_wire::notice::Notice;
 use std::borrow::Cow;
 
 /// Packs the page behind the first `body` bytes, or leaves it unpacked.
@@ -19,10 +20,10 @@ pub(crate) fn pack(datagram: &mut Vec<u8>, body: usize, choice: u64) {
 }
 
 /// Restores the datagram as it was before packing; none if its header says that it is packed and
-/// it is not.
+/// it is not. A notice is not packed.
 pub(crate) fn unpack(datagram: Cow<'_, [u8]>) -> Option<Cow<'_, [u8]>> {
     let mark = header::form(&datagram);
-    if mark == 0 {
+    if mark <= Notice::MARK {
         return Some(datagram);
     }
     let form = Form::of_mark(mark).ok()?;
