@@ -9,10 +9,12 @@ use std::collections::VecDeque;
 /// Partly received messages of one sender.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    /// The present stream, and the one before its last restart: packets of the earlier stream that
-    /// are still under way must not reset this state.
+    /// The present stream, and the other one of the sender's last restart: packets of that which are
+    /// still under way must not reset this state.
     stream: u32,
     before: Option<u32>,
+    /// When the last piece of the present stream arrived.
+    flowed: u64,
     gone: Gone,
     open: VecDeque<Assembly>,
     /// Messages that were completed after these pieces were requested again.
@@ -55,6 +57,10 @@ const ANSWER: u64 = 2 * MS;
 /// waits for it repeats its own message after 10 ms.
 pub(crate) const ASKS: u32 = 3;
 
+/// So long after the last piece of the present stream, in nanoseconds, the other one may take its
+/// place: a receiver that began after the restart cannot know which of the two is over.
+const OVER: u64 = 1_000 * MS;
+
 /// Number of repaired messages that are remembered.
 const REPAIRED: usize = 16;
 
@@ -63,6 +69,7 @@ impl Sender {
         Self {
             stream,
             before: None,
+            flowed: 0,
             gone: Gone::default(),
             open: VecDeque::new(),
             repaired: VecDeque::new(),
@@ -81,7 +88,7 @@ impl Sender {
     pub(crate) fn put(&mut self, now: u64, piece: &Piece<'_>, spare: &mut Vec<Vec<u8>>) -> Put {
         self.heard = now;
         if piece.stream != self.stream {
-            if self.before == Some(piece.stream) {
+            if self.before == Some(piece.stream) && now < self.flowed + OVER {
                 return Put::Late;
             }
             let before = self.stream;
@@ -89,6 +96,7 @@ impl Sender {
             self.before = Some(before);
             self.heard = now;
         }
+        self.flowed = now;
         if self.gone.has(piece.number) {
             self.came_twice(piece);
             return Put::Late;
@@ -275,6 +283,25 @@ mod tests {
         assert_eq!(sender.put(3, &piece(0, 1), &mut spare), Put::Late);
         assert_eq!(sender.put(4, &new(1), &mut spare), Put::Part);
         assert_eq!(sender.put(5, &new(2), &mut spare), Put::Whole(vec![7; 9]));
+    }
+
+    #[test]
+    fn a_late_piece_of_a_stream_that_is_over_keeps_the_other_out_for_a_moment_only() {
+        let (mut sender, mut spare) = (Sender::new(6), Vec::new());
+        let present = |number, index| Piece {
+            stream: 6,
+            ..piece(number, index)
+        };
+        sender.put(1, &present(0, 0), &mut spare);
+        // The receiver is a new daemon too, so this looks like a restart of the sender.
+        assert_eq!(sender.put(2, &piece(7, 0), &mut spare), Put::Part);
+        assert_eq!(sender.put(3, &present(1, 0), &mut spare), Put::Late);
+        let later = 2 + OVER;
+        for index in [0, 1] {
+            assert_eq!(sender.put(later, &present(2, index), &mut spare), Put::Part);
+        }
+        let whole = sender.put(later, &present(2, 2), &mut spare);
+        assert_eq!(whole, Put::Whole(vec![7; 9]));
     }
 
     #[test]
