@@ -8,7 +8,7 @@ use crate::hearing::Hearing;
 use crate::kernel::{PageKey, Returned, ThreadId};
 use crate::log::Mark;
 use crate::recording::{Effort, Standing};
-use crate::world::{Happening, Life, World};
+use crate::world::{Life, World};
 use pagemesh_core::limits::USE_GUARD;
 use pagemesh_core::{
     At, DiffWork, Effect, EffectExecutor, Event, Input, KeptEntry, Mappings, Next, PageRange,
@@ -156,12 +156,8 @@ impl EffectExecutor for Executor<'_> {
     }
 
     fn send_notice(&mut self, address: SocketAddr, notice: Notice) -> Check {
-        let arrival = Happening::Arrival {
-            to: address,
-            source: self.world.hosts[self.at].address,
-            bytes: notice.encode().to_vec(),
-        };
-        self.world.after(1_000, arrival);
+        let (world, at) = (&mut *self.world, self.at);
+        world.say_notice(at, address, notice.encode().to_vec());
         Ok(())
     }
 

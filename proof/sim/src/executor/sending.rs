@@ -115,6 +115,17 @@ impl World {
         self.suffer(at, (to, address), kind, bytes, fate);
     }
 
+    /// A notice leaves, for a host that is no member.
+    pub(super) fn say_notice(&mut self, at: usize, address: SocketAddr, bytes: Vec<u8>) {
+        if self.hosts[at].guard.is_on() {
+            return self.seal(at, address, NodeId::NONE, &bytes);
+        }
+        if let Some(to) = self.host_at(address) {
+            let fate = self.network.fate(self.now, at, to, "notice");
+            self.suffer(at, (to, address), "notice", bytes, fate);
+        }
+    }
+
     /// The network's treatment of a datagram.
     pub(crate) fn suffer(
         &mut self,
