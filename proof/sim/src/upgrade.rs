@@ -78,7 +78,9 @@ impl World {
             [8, versions.newest.into(), 0],
             || format!("goes on as a program that speaks {versions}"),
         );
+        // The first thing that it hears, before what waits in its sockets.
         self.input(at, Input::Runs(program));
+        self.hosts[at].inbox.rotate_right(1);
         Ok(())
     }
 }
