@@ -30,16 +30,10 @@ impl Status {
         }
         match global.output {
             Format::Json => {
-                let mut document = document(&status, &members, health, &problems);
-                document["protocol"] = protocol_document(spoken, &members);
-                output::json(document)?;
+                output::json(document(&status, (spoken, &members), health, &problems))?;
             }
             Format::Table | Format::Wide => {
-                let mut lines = lines(&status, &members, health, &problems);
-                if health != Health::Out {
-                    lines.insert(PROTOCOL_LINE, protocol(spoken, &members));
-                }
-                output::lines(lines)?;
+                output::lines(lines(&status, (spoken, &members), health, &problems))?;
             }
         }
         Ok(health.exit())
@@ -139,7 +133,7 @@ fn problems(status: &NodeStatus, members: &[Member]) -> Vec<String> {
 
 fn lines(
     status: &NodeStatus,
-    members: &[Member],
+    (spoken, members): (u8, &[Member]),
     health: Health,
     problems: &[String],
 ) -> Vec<String> {
@@ -167,7 +161,7 @@ fn lines(
         ),
     ];
     if health != Health::Out {
-        lines.push(control(status));
+        lines.extend([control(status), protocol(spoken, members)]);
     }
     lines.push(match (status.keeper, status.takeovers) {
         (0, _) => "keeper: none; programs would not survive this daemon".to_owned(),
@@ -190,9 +184,6 @@ fn lines(
     lines.extend(problems.iter().map(|problem| format!("problem: {problem}")));
     lines
 }
-
-/// The line of `status` that says which version of the protocol is spoken, is this one.
-const PROTOCOL_LINE: usize = 4;
 
 /// Which version of the protocol is spoken, and which members speak no newer one, if others do.
 fn protocol(spoken: u8, members: &[Member]) -> String {
@@ -267,7 +258,7 @@ fn states(problems: &[String]) -> BTreeSet<&'static str> {
 
 fn document(
     status: &NodeStatus,
-    members: &[Member],
+    (spoken, members): (u8, &[Member]),
     health: Health,
     problems: &[String],
 ) -> serde_json::Value {
@@ -293,6 +284,7 @@ fn document(
         "takeovers": status.takeovers,
         "unreplicated": status.unreplicated,
         "control": control_document(status),
+        "protocol": protocol_document(spoken, members),
     })
 }
 
@@ -423,11 +415,8 @@ mod tests {
         );
         assert_eq!(protocol_document(4, &members)["behind"], json!([2]));
         let status = status(2, &[]);
-        let lines = lines(&status, &members, Health::Healthy, &[]);
-        assert!(
-            lines[PROTOCOL_LINE - 1].starts_with("coordinator"),
-            "{lines:?}"
-        );
+        let lines = lines(&status, (4, &members), Health::Healthy, &[]);
+        assert!(lines.contains(&said), "{lines:?}");
     }
 
     #[test]
@@ -438,7 +427,7 @@ mod tests {
         assert_eq!(problems, ["this node is not a member"]);
         let health = Health::of(&status, &members, &problems);
         assert_ne!(health.exit(), Exit::OK);
-        let lines = lines(&status, &members, health, &problems);
+        let lines = lines(&status, (5, &members), health, &problems);
         assert!(lines[0].starts_with("out:"), "{lines:?}");
         assert!(!lines[0].contains("alive"));
     }

@@ -59,8 +59,8 @@ impl Troubles {
 
     /// How often each state has begun.
     pub(super) fn counters(&self) -> impl Iterator<Item = (String, u64)> {
-        Trouble::ALL.into_iter().map(|trouble| {
-            let (times, _) = self.seen.get(&trouble).copied().unwrap_or_default();
+        Trouble::ALL.iter().map(|trouble| {
+            let (times, _) = self.seen.get(trouble).copied().unwrap_or_default();
             (
                 format!("trouble_{}", trouble.name().replace('-', "_")),
                 times,

@@ -2,104 +2,75 @@
 
 use core::fmt::Display;
 
-/// A state that needs a person. `pagemesh status` and the log call it by its name, which scripts may
-/// go by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Trouble {
+/// Lists each state once: what it means, and its name.
+macro_rules! troubles {
+    ($($(#[$meaning:meta])* $state:ident = $name:literal,)*) => {
+        /// A state that needs a person. `pagemesh status` and the log call it by its name, which
+        /// scripts may go by.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Trouble {
+            $($(#[$meaning])* $state,)*
+        }
+
+        impl Trouble {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$state),*];
+
+            /// Its name.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$state => $name,)*
+                }
+            }
+        }
+    };
+}
+
+troubles! {
     /// This node was revoked, has left, or was refused.
-    NotMember,
+    NotMember = "not-member",
     /// This node has not been admitted yet.
-    Joining,
+    Joining = "joining",
     /// This node was declared dead, and joins again.
-    JoiningAgain,
+    JoiningAgain = "joining-again",
     /// A program of this node has lost a segment, since the node was declared dead.
-    SegmentLost,
+    SegmentLost = "segment-lost",
     /// A member is dead, and none has taken its place.
-    MemberDead,
+    MemberDead = "member-dead",
     /// The coordinator does not answer.
-    CoordinatorSilent,
+    CoordinatorSilent = "coordinator-silent",
     /// The standby does not confirm what the coordinator decides.
-    StandbyBehind,
+    StandbyBehind = "standby-behind",
     /// Pages that are to have a replica have none, since there is no second node.
-    NoSecondNode,
+    NoSecondNode = "no-second-node",
     /// The disk of what the coordinator decides is full.
-    DiskFull,
+    DiskFull = "disk-full",
     /// The disk of what the coordinator decides does not work.
-    DiskFailed,
+    DiskFailed = "disk-failed",
     /// The key file cannot be read.
-    KeyUnreadable,
+    KeyUnreadable = "key-unreadable",
     /// A host wants to join with a key that is not in the key file here.
-    OtherKey,
+    OtherKey = "other-key",
     /// A host speaks another version of the protocol.
-    OtherVersion,
+    OtherVersion = "other-version",
     /// The wall clock was set.
-    ClockSet,
+    ClockSet = "clock-set",
     /// The daemon has few file descriptors left.
-    Descriptors,
+    Descriptors = "descriptors",
     /// A user has nearly used its quota.
-    Quota,
+    Quota = "quota",
     /// Processes of a user fill the log.
-    LogQuota,
+    LogQuota = "log-quota",
     /// Programs cannot map segments on this kernel, or with these permissions.
-    Userfaultfd,
+    Userfaultfd = "userfaultfd",
     /// The socket's buffer is small.
-    SocketBuffer,
+    SocketBuffer = "socket-buffer",
     /// The flight recorder is off for want of memory.
-    RecorderOff,
+    RecorderOff = "recorder-off",
 }
 
 impl Trouble {
-    /// All of them.
-    pub const ALL: [Self; 20] = [
-        Self::NotMember,
-        Self::Joining,
-        Self::JoiningAgain,
-        Self::SegmentLost,
-        Self::MemberDead,
-        Self::CoordinatorSilent,
-        Self::StandbyBehind,
-        Self::NoSecondNode,
-        Self::DiskFull,
-        Self::DiskFailed,
-        Self::KeyUnreadable,
-        Self::OtherKey,
-        Self::OtherVersion,
-        Self::ClockSet,
-        Self::Descriptors,
-        Self::Quota,
-        Self::LogQuota,
-        Self::Userfaultfd,
-        Self::SocketBuffer,
-        Self::RecorderOff,
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NotMember => "not-member",
-            Self::Joining => "joining",
-            Self::JoiningAgain => "joining-again",
-            Self::SegmentLost => "segment-lost",
-            Self::MemberDead => "member-dead",
-            Self::CoordinatorSilent => "coordinator-silent",
-            Self::StandbyBehind => "standby-behind",
-            Self::NoSecondNode => "no-second-node",
-            Self::DiskFull => "disk-full",
-            Self::DiskFailed => "disk-failed",
-            Self::KeyUnreadable => "key-unreadable",
-            Self::OtherKey => "other-key",
-            Self::OtherVersion => "other-version",
-            Self::ClockSet => "clock-set",
-            Self::Descriptors => "descriptors",
-            Self::Quota => "quota",
-            Self::LogQuota => "log-quota",
-            Self::Userfaultfd => "userfaultfd",
-            Self::SocketBuffer => "socket-buffer",
-            Self::RecorderOff => "recorder-off",
-        }
-    }
-
     /// The line of a problem: its name, what is wrong, and the cure.
     #[must_use]
     pub fn line(self, text: impl Display) -> String {
@@ -110,7 +81,10 @@ impl Trouble {
     #[must_use]
     pub fn of_line(line: &str) -> Option<Self> {
         let (name, _) = line.split_once(": ")?;
-        Self::ALL.into_iter().find(|trouble| trouble.name() == name)
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|trouble| trouble.name() == name)
     }
 }
 
@@ -123,7 +97,7 @@ mod tests {
     fn a_line_tells_its_state() {
         for trouble in Trouble::ALL {
             let line = trouble.line("n1 is gone: do without it");
-            assert_eq!(Trouble::of_line(&line), Some(trouble));
+            assert_eq!(Trouble::of_line(&line), Some(*trouble));
         }
         assert_eq!(Trouble::of_line("a node of another release says so"), None);
         assert_eq!(Trouble::of_line("something: else"), None);
