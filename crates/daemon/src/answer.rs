@@ -23,9 +23,13 @@ impl DaemonExecutor {
             return;
         };
         if reply != Reply::Waiting {
-            self.tickets.close(ticket);
+            let watched = self.tickets.close(ticket);
             if let Some(client) = pending.client {
                 self.sessions.count_waiting(client, -1);
+                self.sessions.count_watching(client, -isize::from(watched));
+            }
+            if watched {
+                self.changed = Some(clock::monotonic());
             }
             self.note(&Note::Answered { ticket });
         }

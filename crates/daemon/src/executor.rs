@@ -70,6 +70,8 @@ pub(crate) struct DaemonExecutor {
     pub(crate) receipts: Receipts,
     /// Pages lent to other nodes, and files of private segments.
     pub(crate) lending: Lending,
+    /// When a process published a state, or was told that one has changed, since the daemon looked last.
+    pub(crate) changed: Option<u64>,
     /// What this daemon has on its disk as the coordinator or the standby, if it has a directory.
     pub(crate) ledger: Option<Ledger>,
     /// Whether this daemon's memory is kept out of swap space.
@@ -102,6 +104,7 @@ impl DaemonExecutor {
     ) -> Self {
         Self {
             lending,
+            changed: None,
             poll,
             network,
             pages,

@@ -431,6 +431,10 @@ impl Driver {
             kind,
         };
         let ticket = self.executor.tickets.issue(pending);
+        if matches!(request, Ask::WatchRange { .. }) {
+            self.executor.tickets.watches(ticket);
+            self.executor.sessions.count_watching(client, 1);
+        }
         if let Some(session) = self.executor.sessions.get_mut(client) {
             session.handled = Some((number, None));
         }
@@ -442,11 +446,15 @@ impl Driver {
         {
             self.look_at_kept_writable(key.segment);
         }
+        let publishes = matches!(request, Ask::Publish { .. });
         self.feed(Input::Request {
             ticket,
             client,
             request,
         });
+        if publishes {
+            self.executor.changed = Some(clock::monotonic());
+        }
         Ok(None)
     }
 

@@ -30,6 +30,8 @@ pub(crate) struct Session {
     pub(crate) mappings: Vec<MappingId>,
     /// Requests that wait for the core.
     pub(crate) waiting: usize,
+    /// Those of them that wait for a state to change.
+    pub(crate) watching: usize,
     /// The number of its last request that was acted upon, with its reply if
     /// that is not the node's business.
     pub(crate) handled: Option<(u64, Option<Reply>)>,
@@ -68,6 +70,7 @@ impl Session {
             open: HashMap::new(),
             mappings: Vec::new(),
             waiting: 0,
+            watching: 0,
             handled: None,
             shown: None,
             outlived_by: None,

@@ -217,6 +217,13 @@ impl Sessions {
         self.doomed.pop()
     }
 
+    /// Whether the process still waits for a state to change.
+    pub(crate) fn count_watching(&mut self, client: ClientId, change: isize) {
+        if let Some(session) = self.by_id.get_mut(&client) {
+            session.watching = session.watching.saturating_add_signed(change);
+        }
+    }
+
     /// Whether the process still waits for something of the core.
     pub(crate) fn count_waiting(&mut self, client: ClientId, change: isize) {
         if let Some(session) = self.by_id.get_mut(&client) {

@@ -2,7 +2,7 @@
 
 use pagemesh_wire::{ClientId, Ticket};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The process that asked, and the meaning of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +39,9 @@ pub(crate) enum Kind {
 pub(crate) struct Tickets {
     pending: BTreeMap<Ticket, Pending>,
     numbers: BTreeMap<(ClientId, u64), Ticket>,
+    /// Those that wait for a state to change, which need not be soon. Not written down: a successor
+    /// takes them for others.
+    watches: BTreeSet<Ticket>,
     last: u64,
 }
 
@@ -57,6 +60,11 @@ impl Tickets {
             self.numbers.insert((client, pending.number), ticket);
         }
         self.pending.insert(ticket, pending);
+    }
+
+    /// The request waits for a state to change.
+    pub(crate) fn watches(&mut self, ticket: Ticket) {
+        self.watches.insert(ticket);
     }
 
     /// The number given last.
@@ -86,13 +94,14 @@ impl Tickets {
         self.pending.get(&ticket).copied()
     }
 
-    /// The request was answered for good.
-    pub(crate) fn close(&mut self, ticket: Ticket) {
+    /// The request was answered for good. Whether it was one that waited for a state to change.
+    pub(crate) fn close(&mut self, ticket: Ticket) -> bool {
         if let Some(pending) = self.pending.remove(&ticket)
             && let Some(client) = pending.client
         {
             self.numbers.remove(&(client, pending.number));
         }
+        self.watches.remove(&ticket)
     }
 
     /// The ticket of an open request of a process.
@@ -108,6 +117,9 @@ impl Tickets {
 
     /// The process is gone; its answers are not needed.
     pub(crate) fn forget(&mut self, client: ClientId) {
+        for ticket in self.of(client) {
+            self.watches.remove(&ticket);
+        }
         self.pending
             .retain(|_, pending| pending.client != Some(client));
         self.numbers.retain(|(of, _), _| *of != client);

@@ -26,6 +26,9 @@ const WHILE_WAITED_FOR: u64 = 200_000;
 /// longer the longer the processor slept.
 const WHILE_ALL_WAIT: u64 = 1_000_000;
 
+/// A mean gap between changes of state, in nanoseconds, that is too long to wait for awake.
+const SLOW: u64 = WHILE_ALL_WAIT / 2;
+
 /// Nanoseconds of waiting after which the cause is computation on another node.
 const QUIET: u64 = 40_000;
 
@@ -40,6 +43,8 @@ pub(crate) enum Programs {
     Fault,
     /// Every process waits for a reply.
     Wait,
+    /// Every process waits for a state to change: at the pace of its writer, whatever that is.
+    Watch,
 }
 
 /// Decides whether to stay awake.
@@ -49,6 +54,8 @@ pub(crate) struct Waiter {
     last_activity: u64,
     /// Recent gap from one activity to the next, in nanoseconds.
     usual: u64,
+    /// Of states that change, here or elsewhere.
+    states: StatePace,
     /// Contention for this processor.
     contention: CpuContention,
 }
@@ -64,6 +71,7 @@ impl Waiter {
             },
             last_activity: 0,
             usual: 0,
+            states: StatePace::default(),
             contention: CpuContention::new(),
         }
     }
@@ -75,6 +83,11 @@ impl Waiter {
         let gap = if gap < AT_MOST { gap } else { 0 };
         self.usual = gap.max(self.usual - self.usual / 16);
         self.last_activity = now;
+    }
+
+    /// At `now` a process published a state, or was told that one has changed.
+    pub(crate) fn state_changed(&mut self, now: u64) {
+        self.states.changed(now);
     }
 
     /// The daemon yielded the processor for `away` nanoseconds.
@@ -122,14 +135,42 @@ impl Waiter {
             Programs::Absent | Programs::Run => (self.usual * USUAL).clamp(AFTER_ACTIVITY, AT_MOST),
             Programs::Fault => WHILE_WAITED_FOR,
             Programs::Wait => WHILE_ALL_WAIT,
+            Programs::Watch => (self.states.mean * USUAL).clamp(AFTER_ACTIVITY, WHILE_ALL_WAIT),
         };
+        // Whoever publishes a hundred times a second is not waited for awake: other daemons and readers
+        // of the same state want this processor now.
+        let done = programs == Programs::Watch || self.last_activity <= self.states.last;
+        if done && programs != Programs::Wait && self.states.is_slow() {
+            return false;
+        }
         self.spins && quiet < patience && !self.contention.computes(now)
+    }
+}
+
+/// How often states change for which processes wait, or which they publish.
+#[derive(Debug, Default)]
+struct StatePace {
+    /// The last change.
+    last: u64,
+    /// The mean gap from one change to the next, in nanoseconds. Long gaps count as four milliseconds.
+    mean: u64,
+}
+
+impl StatePace {
+    fn changed(&mut self, now: u64) {
+        let gap = now.saturating_sub(self.last).min(4 * WHILE_ALL_WAIT);
+        self.mean = self.mean - self.mean / 8 + gap / 8;
+        self.last = now;
+    }
+
+    fn is_slow(&self) -> bool {
+        self.mean > SLOW
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Programs::{Absent, Fault, Run, Wait};
+    use super::Programs::{Absent, Fault, Run, Wait, Watch};
     use super::*;
 
     #[test]
@@ -174,6 +215,32 @@ mod tests {
                 "{programs:?}: a stranger"
             );
         }
+    }
+
+    #[test]
+    fn waits_awake_for_states_that_change_often_only() {
+        let mut waiter = Waiter::new(Waiting::Spin);
+        let mut now = 1_000_000;
+        let mut changes = |waiter: &mut Waiter, gap, count| {
+            for _ in 0..count {
+                now += gap;
+                waiter.active(now);
+                waiter.state_changed(now);
+            }
+            now
+        };
+        let last = changes(&mut waiter, 100_000, 30);
+        assert!(waiter.stays_awake(last + 150_000, Watch));
+        let last = changes(&mut waiter, 10_000_000, 5);
+        for programs in [Watch, Run, Absent] {
+            assert!(!waiter.stays_awake(last + 1_000, programs), "{programs:?}");
+        }
+        assert!(waiter.stays_awake(last + 1_000, Wait), "for something else");
+        waiter.active(last + 2_000);
+        assert!(waiter.stays_awake(last + 3_000, Run), "a program goes on");
+        assert!(!waiter.stays_awake(last + 3_000, Watch));
+        let last = changes(&mut waiter, 100_000, 30);
+        assert!(waiter.stays_awake(last + 150_000, Watch), "fast again");
     }
 
     #[test]

@@ -86,8 +86,8 @@ impl Daemon {
             return self.look_at_all();
         }
         let glances = match (programs, busy) {
-            (Programs::Fault | Programs::Wait, _) if given_way => GLANCES,
-            (Programs::Fault | Programs::Wait, _) => PATIENT,
+            (Programs::Fault | Programs::Wait | Programs::Watch, _) if given_way => GLANCES,
+            (Programs::Fault | Programs::Wait | Programs::Watch, _) => PATIENT,
             (Programs::Absent | Programs::Run, false) => ALONE,
             (Programs::Absent | Programs::Run, true) => 1,
         };
@@ -164,7 +164,8 @@ impl Daemon {
     /// Yields the processor; returns whether another thread used it.
     fn give_way(&mut self, now: u64, programs: Programs) -> bool {
         // Most programs have their answer sooner, and then this daemon sleeps again.
-        if programs != Programs::Wait || self.rounds.awake > DEAF {
+        let wait = matches!(programs, Programs::Wait | Programs::Watch);
+        if !wait || self.rounds.awake > DEAF {
             self.driver.executor.priority.take_turns();
         }
         cpu::yield_now();
@@ -175,6 +176,9 @@ impl Daemon {
 
     /// Accounts for a woken program that took the processor before this daemon yielded.
     pub(super) fn mind_absence(&mut self, now: u64) {
+        if let Some(changed) = self.driver.executor.changed.take() {
+            self.waiter.state_changed(changed);
+        }
         if let Some(woke) = self.driver.executor.priority.woke() {
             self.waiter.woke(woke, now);
         }

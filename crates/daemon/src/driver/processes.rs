@@ -112,7 +112,12 @@ impl Driver {
         if sharing.peek().is_none() {
             Programs::Absent
         } else if sharing.all(stands) {
-            Programs::Wait
+            let watches = |session: &Session| session.waiting == session.watching;
+            let mut sessions = sessions.iter().map(|(_, session)| session);
+            match faults.is_empty() && sessions.all(watches) {
+                true => Programs::Watch,
+                false => Programs::Wait,
+            }
         } else if faults.is_empty() {
             Programs::Run
         } else {
