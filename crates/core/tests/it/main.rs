@@ -10,6 +10,7 @@ mod numbers;
 mod one_to_many;
 mod patience;
 mod rejoin;
+mod releases;
 mod resuming;
 mod sequential;
 mod standby;

@@ -583,6 +583,17 @@ impl Cluster {
 
     /// The same with so many pages.
     pub fn segment_of_pages(&mut self, policy: Policy, pages: u64) -> SegmentInfo {
+        let all = 1..=self.nodes.len() as u16;
+        self.segment_on(all.map(NodeId), policy, pages)
+    }
+
+    /// The same on these nodes only; the first one is its home.
+    pub fn segment_on(
+        &mut self,
+        nodes: impl IntoIterator<Item = NodeId>,
+        policy: Policy,
+        pages: u64,
+    ) -> SegmentInfo {
         let spec = SegmentSpec {
             size: ByteLen(pages * PAGE_SIZE as u64),
             mode: 0o600,
@@ -590,8 +601,7 @@ impl Cluster {
             replicas: self.replicas,
         };
         let mut opened = None;
-        for index in 0..self.nodes.len() {
-            let node = NodeId(index as u16 + 1);
+        for node in nodes {
             let open = Request::Open {
                 name: "a".into(),
                 create: Some(spec.clone()),
