@@ -72,7 +72,7 @@ impl Control {
     /// Says hello in the newest version that the daemon speaks, too.
     fn greet(&mut self) -> Result<Reply> {
         let mut first = None;
-        for hello in Request::hellos("pagemesh") {
+        for (_, hello) in Request::hellos("pagemesh") {
             match self.answer(hello)? {
                 (Reply::Refused(why @ Refusal::Invalid(_)), _) => {
                     first.get_or_insert(why);

@@ -29,6 +29,8 @@ pub struct Mesh(Arc<Inner>);
 
 pub struct Inner {
     connection: Connection,
+    /// The version of the local protocol that this process and its daemon speak.
+    version: u32,
     /// The process's [`ClientId`]; a forked child gets another one.
     client: AtomicU32,
     node: NodeId,
@@ -119,12 +121,13 @@ impl Mesh {
 
     /// As [`Mesh::over`], with `patience` as the limit for the daemon's answer.
     pub(crate) fn over_within(connection: Connection, patience: Duration) -> Result<Self> {
-        let mut answer = greet(&connection, patience)?;
+        let (version, mut answer) = greet(&connection, patience)?;
         let Reply::Welcome { client, node, .. } = answer.reply else {
             return Err(unexpected(&answer.reply));
         };
         let inner = Arc::new(Inner {
             connection,
+            version,
             client: AtomicU32::new(client.0),
             node,
             device: answer.fds.pop().map(kept),
@@ -388,6 +391,13 @@ impl Mesh {
     }
 
     pub(crate) fn ask(&self, request: Request, until: Option<Instant>) -> Result<Answer> {
+        if request.since() > self.0.version {
+            return Err(Error::Refused(Refusal::Invalid(
+                "the daemon is of an older release that cannot do this: replace it by this one, \
+                 then start the program again"
+                    .into(),
+            )));
+        }
         self.0.connection.ask(request, until)
     }
 
@@ -467,15 +477,15 @@ impl fmt::Debug for Mesh {
     }
 }
 
-/// Says hello in the newest version that the daemon speaks, too.
-fn greet(connection: &Connection, patience: Duration) -> Result<Answer> {
+/// Says hello in the newest version that the daemon speaks, too, and returns that.
+fn greet(connection: &Connection, patience: Duration) -> Result<(u32, Answer)> {
     let mut first = None;
-    for hello in Request::hellos(&program()) {
+    for (version, hello) in Request::hellos(&program()) {
         match connection.ask(hello, after(patience)) {
             Err(Error::Refused(why @ Refusal::Invalid(_))) => {
                 first.get_or_insert(why);
             }
-            answered => return answered,
+            answered => return answered.map(|answer| (version, answer)),
         }
     }
     Err(first.expect("there is a version to speak").into())

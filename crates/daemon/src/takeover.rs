@@ -104,7 +104,7 @@ fn ask_for_room(path: &Path, edition: &Edition) -> Result<()> {
     let socket = Socket::connect_within(path, PATIENCE)?;
     socket.set_receive_timeout(PATIENCE)?;
     let mut why = None;
-    for hello in Request::hellos("pagemesh daemon --replace") {
+    for (_, hello) in Request::hellos("pagemesh daemon --replace") {
         why = ask(&socket, 1, hello)?;
         if why.is_none() {
             break;

@@ -441,15 +441,25 @@ pub enum Request {
 }
 
 impl Request {
-    /// Hellos of a process, in its newest version and then in older ones: a daemon of an older
+    /// Versions and hellos of a process, the newest one and then older ones: a daemon of an older
     /// release refuses those that it does not speak, and listens for the next.
-    pub fn hellos(program: &str) -> impl Iterator<Item = Self> + use<> {
+    pub fn hellos(program: &str) -> impl Iterator<Item = (u32, Self)> + use<> {
         let program = program.to_owned();
         let versions = (OLDEST_LOCAL_VERSION..=LOCAL_VERSION).rev();
-        versions.map(move |version| Self::Hello {
-            version,
-            program: program.clone(),
+        versions.map(move |version| {
+            let program = program.clone();
+            (version, Self::Hello { version, program })
         })
+    }
+
+    /// The version in which it came: a daemon that speaks an older one does not understand it.
+    #[must_use]
+    pub fn since(&self) -> u32 {
+        match self {
+            Self::PinShort { .. } | Self::Capability { .. } | Self::Redeem => 8,
+            Self::Advise { advice, .. } if *advice == Advice::DontNeedShort => 8,
+            _ => OLDEST_LOCAL_VERSION,
+        }
     }
 
     /// Whether it may go through the request slot: as a rule it is short, its only reply is, too, and

@@ -64,7 +64,7 @@ impl Service {
     pub(super) fn members(&self) -> Result<Vec<Member>> {
         let socket = Socket::connect_within(&self.socket, PATIENCE)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
-        for hello in Request::hellos("pagemesh launch") {
+        for (_, hello) in Request::hellos("pagemesh launch") {
             if let Reply::Welcome { .. } = ask(&socket, hello)? {
                 break;
             }

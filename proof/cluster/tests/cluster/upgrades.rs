@@ -4,8 +4,9 @@
 use crate::release::release;
 use crate::replacement::lasting;
 use crate::stress::{Stage, shape, stress_with};
-use crate::support::{Cluster, Player, eventually, finish_all, stress_time};
-use pagemesh_cli::sandbox::Variant;
+use crate::support::{Cluster, Player, eventually, finish_all, load, store, stress_time};
+use pagemesh::{Access, Options};
+use pagemesh_cli::sandbox::{Plan, Variant};
 use pagemesh_wire::{Program, Versions};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -140,6 +141,24 @@ fn roll(stage: &Stage<'_>, over: &AtomicBool, editions: &Editions<'_>) {
     for node in 0..NODES {
         assert_eq!(cluster.counter(node, "races_found"), 0);
     }
+}
+
+/// A program of this release under a daemon of the former one: it is told, and goes on.
+#[test]
+fn a_program_is_told_what_an_older_daemon_cannot_do() {
+    let mut plan = Plan::new(1);
+    plan.experiment = FORMER.into();
+    let Some(cluster) = Cluster::of(plan) else {
+        return;
+    };
+    let segment = cluster.make_on(0, "old", 1, Options::default());
+    let Err(refused) = segment.capability(Access::ReadOnly) else {
+        panic!("the former local protocol has no capabilities");
+    };
+    assert!(refused.to_string().contains("older release"), "{refused}");
+    let memory = segment.map().unwrap();
+    store(&memory, 0, 7);
+    assert_eq!(load(&memory, 0), 7);
 }
 
 #[test]
