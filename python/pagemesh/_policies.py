@@ -11,14 +11,21 @@ class Sequential:
 
     ``manager`` is ``"dynamic"`` (who has a page is found along hints) or ``"fixed"`` (the node that
     made the segment knows). A page stays at least ``window`` seconds where it has come to;
-    ``None`` chooses, 0 is not at all.
+    ``None`` chooses, 0 is not at all. With ``replicas=1`` one other node has what a node stored before
+    any other one sees a part of it, and it outlives the node that stored it.
     """
 
     manager: str = "dynamic"
     window: float | None = None
+    replicas: int = 0
 
     def _keywords(self):
-        return {"policy": "sequential", "manager": self.manager, "window": self.window}
+        return {
+            "policy": "sequential",
+            "manager": self.manager,
+            "window": self.window,
+            "replicas": self.replicas,
+        }
 
 
 @dataclass(frozen=True)
@@ -113,7 +120,7 @@ def known_policy(name):
     """The policy of a segment, as the cluster knows it."""
     known = retrying(lambda mesh: mesh.stat(name))["policy"]
     if known["policy"] == "sequential":
-        return Sequential(known["manager"], known["window"])
+        return Sequential(known["manager"], known["window"], known["replicas"])
     if known["policy"] == "private":
         return Private(known["local"], known["copies"])
     if known["policy"] == "views":

@@ -21,6 +21,7 @@ _View = slice | EllipsisType | None | tuple[slice | EllipsisType | None, ...]
 class Sequential:
     manager: Literal["dynamic", "fixed"] = "dynamic"
     window: float | None = None
+    replicas: int = 0
 
 @dataclass(frozen=True)
 class Release:

@@ -164,7 +164,7 @@ typedef struct pagemesh_options {
     int64_t window_ns;    /* how long a node keeps a page it was granted */
     uint64_t local;       /* PAGEMESH_PRIVATE: bytes in this host's memory at most; or 0 */
     uint64_t prefix;      /* PAGEMESH_VIEWS: bytes of a short page, a multiple of 8; 0: 32 */
-    uint64_t replicas;    /* PAGEMESH_VIEWS, PAGEMESH_RELEASE: other nodes that have what was published or released: 0 or 1 */
+    uint64_t replicas;    /* not PAGEMESH_PRIVATE: other nodes that have what was published, seen or released: 0 or 1 */
     uint64_t reserved[1]; /* 0 */
 } pagemesh_options_t;
 

@@ -38,8 +38,8 @@ pub struct Options {
     pub policy: Policy,
     /// Fail if the name is taken, instead of opening the existing segment.
     pub exclusive: bool,
-    /// Other nodes that have what was published (`views`), or what others have heard of (`release`), so
-    /// that it outlives the node that has the pages: 0 or 1. Other policies have none yet.
+    /// Other nodes that have what was published (`views`), or what others have seen (`sequential`) or heard
+    /// of (`release`), so that it outlives the node that has the pages: 0 or 1. `private` has none.
     pub replicas: u8,
 }
 

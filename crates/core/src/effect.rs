@@ -76,6 +76,9 @@ pub enum Source {
     Disk,
     /// The stash of this page of [`SegmentId::KEPT_FILES`]; only to fill frames.
     Kept(PageIndex),
+    /// The stash of this place of the same segment, where this node has kept what another one had;
+    /// only to fill frames.
+    Replica(PageIndex),
 }
 
 /// A step that the driver carries out.

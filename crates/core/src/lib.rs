@@ -56,5 +56,6 @@ pub use input::{Input, Request};
 pub use inspection::Inspection;
 pub use node::Node;
 pub use policies::release_messages as release;
+pub use policies::sequential_messages as sequential;
 pub use rejoin::Rejoined;
 pub use time::Time;

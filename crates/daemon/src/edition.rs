@@ -24,7 +24,7 @@ impl Edition {
             return Self {
                 program: Program::SILENT,
                 local: OLDEST_LOCAL_VERSION..=OLDEST_LOCAL_VERSION,
-                schema: schema::SCHEMA - 1,
+                schema: schema::OLDEST_WRITTEN,
             };
         }
         // A part of it tells builds apart.

@@ -410,6 +410,7 @@ fn known<'a>(
         Source::Zero => Some(ZEROS),
         Source::Stash => stash.get(at.0, at.1),
         Source::Kept(slot) => stash.get(SegmentId::KEPT_FILES, slot),
+        Source::Replica(place) => stash.get(at.0, place),
         Source::Twin => changes.twin_of(at).and_then(|twin| twin.try_into().ok()),
         Source::Frame | Source::Prefix(_) | Source::Disk => None,
     }

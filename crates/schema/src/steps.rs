@@ -17,10 +17,11 @@ pub(super) const STEPS: &[Step] = &[
     add_shares,
     add_backups,
     add_programs,
+    add_output_commit,
 ];
 
 /// The steps back from the present version, the last one first: they take out what a step added.
-pub(super) const BACK: &[Step] = &[remove_programs];
+pub(super) const BACK: &[Step] = &[remove_output_commit, remove_programs];
 
 /// Version 2 has global memory: no pages are lent, no epoch has begun, no budget is known.
 fn add_global_memory(node: &mut Value) -> Result<(), String> {
@@ -329,6 +330,39 @@ fn add_programs(_: &mut Value) -> Result<(), String> {
 fn remove_programs(node: &mut Value) -> Result<(), String> {
     remove_wherever(node, &["program", "spoken", "upgrade"]);
     Ok(())
+}
+
+/// Version 12 has replicas under policy `sequential`: what is not said of them is nothing.
+fn add_output_commit(_: &mut Value) -> Result<(), String> {
+    Ok(())
+}
+
+/// Back to version 11.
+fn remove_output_commit(node: &mut Value) -> Result<(), String> {
+    remove_beside(node, &["libraries", "pin_jobs"], "replicas");
+    remove_beside(node, &["denying", "denials"], "replicas");
+    Ok(())
+}
+
+/// Removes a field from every structure that has these others, however deep.
+fn remove_beside(value: &mut Value, known: &[&str], field: &str) {
+    match value {
+        Value::Array(values) => {
+            for value in values {
+                remove_beside(value, known, field);
+            }
+        }
+        Value::Map(entries) => {
+            let has = |name: &&str| entries.iter().any(|(key, _)| key.as_str() == Some(name));
+            if known.iter().all(has) {
+                entries.retain(|(name, _)| name.as_str() != Some(field));
+            }
+            for (_, value) in entries {
+                remove_beside(value, known, field);
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Removes fields from every structure, however deep.

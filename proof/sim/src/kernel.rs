@@ -267,6 +267,10 @@ impl Kernel {
             // Only policy views sends parts of pages; `views` of this crate simulates it.
             Source::Prefix(_) => None,
             Source::Disk | Source::Kept(_) => None,
+            Source::Replica(page) => {
+                let kept = self.slots.get(&PageKey { page, ..key });
+                kept.and_then(|slot| slot.stash)
+            }
         };
         let Some(words) = words else {
             ensure!(

@@ -52,6 +52,9 @@ pub(crate) struct Arguments {
     /// With --labelled: the segment has a replica, and a host vanishes in each run.
     #[arg(long, requires = "labelled")]
     replicas: bool,
+    /// With --replicas: in a segment of policy `sequential`, with programs that race.
+    #[arg(long, requires = "replicas")]
+    sequential: bool,
     /// Run random programs in a segment of policy `views` instead.
     #[arg(long, conflicts_with_all = ["canary", "replace", "labelled"])]
     views: bool,
@@ -72,6 +75,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let small = [
+        (arguments.sequential, Small::Sequential),
         (arguments.labelled, Small::Labelled(arguments.replicas)),
         (arguments.views, Small::Views),
         (arguments.private, Small::Private),

@@ -26,6 +26,9 @@ pub(crate) struct Search {
     /// The node that could become owner from the stash of the newest grant that was not taken, and
     /// that version.
     stash: Option<(Version, NodeId)>,
+    /// What nodes said of replicas, in a segment that has them.
+    #[serde(default)]
+    replicas: Option<Replicas>,
     /// Nodes that said that they do not own the newest version they know.
     denying: NodeSet,
     /// A grant of the newest version known is being repeated.
@@ -37,6 +40,17 @@ pub(crate) struct Search {
     backoff: Backoff,
 }
 
+/// What the answers say of replicas.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Replicas {
+    /// The newest replica, and who has it.
+    newest: Option<(Version, NodeId)>,
+    /// The newest version that was in any node's memory.
+    seen: Version,
+    /// No node died before its backup had all that others had seen.
+    sure: bool,
+}
+
 /// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
@@ -46,6 +60,8 @@ pub(crate) enum Found {
     Owner,
     /// The subject has no owner, but this node may become owner with its spare.
     Regain(NodeId, Regain),
+    /// The subject has no owner. Nobody has seen anything but zeros, of which no contents are left.
+    Zeros(Version),
     /// The subject is lost: this node owned this version last, and no survivor has a copy.
     Nobody(NodeId, Version),
 }
@@ -187,6 +203,7 @@ impl<X: Extra> Ownership<X> {
         if let Some(node) = search.start() {
             let mut copies = search.copies;
             copies.remove(node);
+            let version = version.max(search.newest_replica());
             // The next round will find the new owner, or repeat this.
             return Found::Regain(
                 node,
@@ -197,8 +214,12 @@ impl<X: Extra> Ownership<X> {
                 },
             );
         }
+        let zeros = search.is_zeros();
         self.busy_mut().search = None;
-        Found::Nobody(owner, version)
+        match zeros {
+            true => Found::Zeros(version),
+            false => Found::Nobody(owner, version),
+        }
     }
 
     /// Ends the search if this node is the owner; starts the next round if that is due.
@@ -221,6 +242,18 @@ impl<X: Extra> Ownership<X> {
     }
 }
 
+impl Replicas {
+    const NONE: Self = Self {
+        newest: None,
+        seen: Version(0),
+        sure: true,
+    };
+
+    fn current(&self) -> Option<(Version, NodeId)> {
+        self.newest.filter(|(version, _)| *version >= self.seen)
+    }
+}
+
 impl Search {
     fn new(backoff: Backoff) -> Self {
         Self {
@@ -229,6 +262,7 @@ impl Search {
             best: (Version(0), NodeId::NONE),
             copies: NodeSet::EMPTY,
             stash: None,
+            replicas: None,
             denying: NodeSet::EMPTY,
             passing: false,
             denials: (Version(0), 0),
@@ -238,8 +272,11 @@ impl Search {
 
     /// Lives are over: answers that name them are asked for again.
     pub(super) fn forget_names(&mut self, over: NodeSet) {
+        let newest = self.replicas.as_ref().and_then(|replicas| replicas.newest);
+        let keeps = newest.map_or(NodeSet::EMPTY, |(_, node)| NodeSet::only(node));
         let named = NodeSet::only(self.best.1)
             .union(self.copies)
+            .union(keeps)
             .union(self.denying);
         if named.without(over) != named {
             *self = Self::new(self.backoff.clone());
@@ -252,11 +289,31 @@ impl Search {
     }
 
     /// The node that can become owner. A copy that was not invalidated is current. A stashed grant
-    /// is current only if no node knows a newer version: otherwise it was taken and passed on.
+    /// is current only if no node knows a newer version: otherwise it was taken and passed on. A
+    /// replica is current if it is as new as all that nodes have seen: who owned a newer version has
+    /// shown it to nobody.
     fn start(&self) -> Option<NodeId> {
         let copy = self.copies.iter().last();
-        let stash = self.stash.filter(|(version, _)| *version == self.best.0);
-        copy.or(stash.map(|(_, node)| node))
+        // A replica of that version, or a newer one, shows as well that the grant was taken.
+        let newest = self.best.0.max(self.newest_replica().next());
+        let stash = self.stash.filter(|(version, _)| *version == newest);
+        let replica = self.replicas.as_ref().and_then(Replicas::current);
+        copy.or(stash.or(replica).map(|(_, node)| node))
+    }
+
+    /// Its owner may have changed a page more often than anybody but its backup knows.
+    fn newest_replica(&self) -> Version {
+        let replicas = self.replicas.as_ref();
+        let newest = replicas.and_then(|replicas| replicas.newest);
+        newest.map_or(Version(0), |(version, _)| version)
+    }
+
+    /// Whether nobody ever saw anything but zeros.
+    fn is_zeros(&self) -> bool {
+        let untouched = |replicas: &Replicas| {
+            replicas.newest.is_none() && replicas.seen == Version(0) && replicas.sure
+        };
+        self.replicas.as_ref().is_some_and(untouched)
     }
 
     fn note(&mut self, node: NodeId, located: &Located) {
@@ -265,6 +322,17 @@ impl Search {
         }
         if located.spare == Spare::Stash {
             self.stash = self.stash.max(Some((located.version, node)));
+        }
+        if let Spare::Replica {
+            version,
+            seen,
+            sure,
+        } = located.spare
+        {
+            let replicas = self.replicas.get_or_insert(Replicas::NONE);
+            replicas.newest = replicas.newest.max(version.map(|version| (version, node)));
+            replicas.seen = replicas.seen.max(seen);
+            replicas.sure &= sure;
         }
         if located.owner != node {
             self.denying.insert(node);

@@ -17,6 +17,10 @@ impl Waiting {
         self.0.push((number, then.clone()));
     }
 
+    pub(super) fn is_any(&self) -> bool {
+        !self.0.is_empty()
+    }
+
     /// All up to this number is at the backup.
     pub(super) fn settle(&mut self, cx: &mut Cx<'_>, upto: u64) {
         for (_, then) in self.0.extract_if(.., |(number, _)| *number <= upto) {

@@ -135,7 +135,7 @@ pub(crate) trait Hooks {
     /// # Errors
     /// If the policy does not do that.
     fn keep_replicas(&mut self, _: u8) -> Result<(), Refusal> {
-        let why = "only segments of policies views and release have replicas yet: leave out the replicas, or choose one of these policies";
+        let why = "segments of this policy have no replicas: leave them out, or choose sequential, release or views";
         Err(Refusal::Invalid(why.into()))
     }
 

@@ -18,6 +18,7 @@ pub(crate) use hooks::{
 };
 use named::named;
 pub use release::messages as release_messages;
+pub use sequential::messages as sequential_messages;
 
 use pagemesh_wire::SegmentId;
 use pagemesh_wire::peer::{self, Refusal, SegmentSpec};

@@ -8,6 +8,7 @@ mod common;
 mod keys;
 mod numbers;
 mod one_to_many;
+mod output_commit;
 mod patience;
 mod rejoin;
 mod releases;

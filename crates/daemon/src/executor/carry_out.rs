@@ -87,7 +87,7 @@ impl EffectExecutor for EffectBatch<'_> {
     }
 
     fn drop_stash(&mut self, (segment, page): At) -> Done {
-        if matches!(&self.filling, Some(fill) if matches!(fill.fresh, Fresh::From(Source::Stash | Source::Kept(_))))
+        if matches!(&self.filling, Some(fill) if matches!(fill.fresh, Fresh::From(Source::Stash | Source::Kept(_) | Source::Replica(_))))
         {
             self.finish_fill();
         }

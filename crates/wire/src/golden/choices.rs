@@ -1,7 +1,9 @@
 //! Enums that only choose: the numbers of their variants.
 
 use super::{lines, samples};
+use crate::Version;
 use crate::peer::{Access, Contents, Health, Kind, Manager, Merge, Spare, Spread};
+
 use crate::sysv::{Family, SemRead};
 
 pub(super) fn all() -> String {
@@ -80,6 +82,7 @@ samples! {
         None: Spare::None;
         Stash: Spare::Stash;
         Copy: Spare::Copy;
+        Replica: Spare::Replica { version: Some(Version(7)), seen: Version(6), sure: true };
     }
 }
 

@@ -372,6 +372,16 @@ pub enum Spare {
     Stash,
     /// A copy that was not invalidated, so that no node has written since.
     Copy,
+    /// In a segment with replicas, no copy, and perhaps a replica: contents of the last version that
+    /// its owner's backup was told, or that its giver has kept.
+    Replica {
+        /// The version of the replica, if there is one.
+        version: Option<Version>,
+        /// The newest version that was in the node's memory: a replica of an older one is outdated.
+        seen: Version,
+        /// False if a node died before the answering one, its backup, had all that others had seen.
+        sure: bool,
+    },
 }
 
 /// From the home: the subject has no owner any more; the receiver, which can restore it from its

@@ -53,6 +53,7 @@ mod request_slots;
 mod resuming;
 mod sealing;
 mod sealing_keys;
+mod seen_memory;
 mod seen_stores;
 mod segments;
 mod shared_refreshes;

@@ -165,8 +165,10 @@ fn other_policies_and_more_replicas_are_refused() {
             other => panic!("{other:?}"),
         }
     };
-    let sequential = refused(Policy::default(), 1);
-    assert!(sequential.contains("views and release"), "{sequential}");
+    let local = Default::default();
+    let backing = pagemesh::Backing::Copies;
+    let private = refused(Policy::Private { local, backing }, 1);
+    assert!(private.contains("no replicas"), "{private}");
     let many = refused(Policy::Views { prefix: 32 }, 2);
     assert!(many.contains("1 at most"), "{many}");
     // Alone, a node says what it lacks, and goes on.

@@ -224,6 +224,9 @@ impl State {
     /// A host vanishes with everything on it.
     pub(super) fn crash(&mut self, lab: &Lab, host: usize) {
         self.depart(lab, host, Life::Crashed);
+        if lab.setting.leaves_instants() {
+            self.observer().instants.died(host);
+        }
         let up: Vec<usize> = (0..self.hosts())
             .filter(|other| self.is_up(*other))
             .collect();

@@ -101,6 +101,9 @@ impl State {
                 other + 1
             );
         }
+        if lab.setting.leaves_instants() {
+            return Ok(());
+        }
         self.observer().golden.mapped(at, key, words)
     }
 
@@ -184,7 +187,10 @@ impl State {
         match sight {
             Sight::Loaded(key, word, value) => {
                 let word = usize::from(*word);
-                if lab.setting.leaves_remains() {
+                if lab.setting.leaves_instants() {
+                    let found = self.observer().instants.load(at, (*key, word), *value);
+                    agrees(found, *key)?;
+                } else if lab.setting.leaves_remains() {
                     let lives = self.lives.clone();
                     let remains = &mut self.observer().remains;
                     remains.load(&lives, (*key, word), *value)?;
@@ -202,6 +208,9 @@ impl State {
                 if lab.setting.leaves_remains() {
                     self.observer().remains.store(at, *key, word, *value);
                 }
+                if lab.setting.leaves_instants() {
+                    self.observer().instants.store(at, (*key, word), *value);
+                }
                 self.go_on(number);
             }
             Sight::Stopped(key, fault) => {
@@ -211,13 +220,16 @@ impl State {
                 self.inboxes[at].push_back(fault.clone());
             }
             Sight::Took(key) => {
-                self.acquired(number, *key, false)?;
+                self.acquired(lab, number, *key, false)?;
                 self.go_on(number);
             }
             Sight::Asks(request) => self.ask(at, number, op, request.clone()),
             Sight::Released(key, tell) => {
                 self.threads[number].holds = None;
                 self.observer().holders.remove(key);
+                if lab.setting.leaves_instants() {
+                    self.observer().instants.release(at, key.number);
+                }
                 if *tell {
                     self.inboxes[at].push_back(Input::LockReturned {
                         key: *key,
@@ -248,7 +260,12 @@ impl State {
         });
     }
 
-    fn acquired(&mut self, number: usize, key: SyncKey, recovered: bool) -> Check {
+    fn acquired(&mut self, lab: &Lab, number: usize, key: SyncKey, recovered: bool) -> Check {
+        if lab.setting.leaves_instants() {
+            let at = lab.setting.threads[number].0;
+            let found = self.observer().instants.acquire(at, key.number, recovered);
+            ensure!(found.is_ok(), LatestValue, "{key}: {found:?}");
+        }
         let observer = self.observer();
         if let Some(other) = observer.holders.insert(key, number as u8) {
             ensure!(
@@ -317,7 +334,7 @@ impl State {
                     segment: lab.segment,
                     number: number_of_lock,
                 };
-                self.acquired(number, key, *recovered)?;
+                self.acquired(lab, number, key, *recovered)?;
             }
             (Op::Watch(_), Reply::Changed) | (Op::Need(_), Reply::Done) => {}
             (Op::Leave, Reply::Done) => {
@@ -341,6 +358,11 @@ impl State {
         }
         Ok(())
     }
+}
+
+fn agrees(found: Result<(), String>, key: PageKey) -> Check {
+    ensure!(found.is_ok(), LatestValue, "{key}: {found:?}");
+    Ok(())
 }
 
 fn host(node: NodeId) -> usize {

@@ -151,6 +151,11 @@ impl Setting {
         matches!(self.policy, Policy::Release { .. }) && self.luck.crash > 0
     }
 
+    /// True if loads after a crash are checked against the instants that a dead host may have left.
+    pub(super) fn leaves_instants(&self) -> bool {
+        self.policy.sequential().is_some() && self.replicas > 0 && self.luck.crash > 0
+    }
+
     /// Whether hosts vanish while or after something is collected.
     pub(super) fn loses_what_is_collected(&self) -> bool {
         self.leaves_remains() && self.notices != u32::MAX

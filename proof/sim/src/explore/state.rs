@@ -5,6 +5,7 @@ use super::remains::Remains;
 use super::setting::{Luck, Op};
 use crate::golden::Golden;
 use crate::hints::Hints;
+use crate::instants::Instants;
 use crate::kernel::PageKey;
 use crate::lines::Lines;
 use pagemesh_core::{Input, Rights};
@@ -94,6 +95,8 @@ pub(super) struct Observer {
     pub(super) golden: Golden,
     /// Beside it, where hosts may vanish under policy `release`.
     pub(super) remains: Remains,
+    /// What a dead host may have left, where it has replicas.
+    pub(super) instants: Instants<(PageKey, usize)>,
     pub(super) hints: Hints,
     pub(super) lines: Lines,
     pub(super) holders: BTreeMap<SyncKey, u8>,

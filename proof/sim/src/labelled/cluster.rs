@@ -10,6 +10,7 @@ use super::memory::Memory;
 use super::program::{Shape, Step};
 use super::{Labelled, Planted, Sighted};
 use crate::dice::Dice;
+use crate::instants::Instants;
 use crate::network::{Network, legible};
 use crate::small::{self, Check, Log, Queue};
 use pagemesh_core::limits::EARLY;
@@ -47,6 +48,8 @@ struct Thread {
     steps: VecDeque<Step>,
     /// Stopped at a page.
     faulted: Option<PageIndex>,
+    /// Woken at a page, and not run since.
+    woken: Option<PageIndex>,
     /// Waits for an answer.
     waits: Option<Ticket>,
     /// It has passed so many.
@@ -91,6 +94,8 @@ pub(super) struct Cluster {
     numbers: BTreeMap<usize, u64>,
     /// The contents of memory if there were only one.
     golden: Golden,
+    /// The same under policy `sequential`, where programs may race.
+    instants: Option<Instants<usize>>,
     /// Which host creates the segment.
     home: usize,
     tickets: u64,
@@ -144,6 +149,7 @@ impl Cluster {
             threads: Vec::new(),
             network: Network::new(seed, plan.weather, None),
             golden: Golden::new(plan.shape.pages * PAGE_SIZE, hosts),
+            instants: plan.policy.sequential().map(|_| Instants::default()),
             home: plan.home,
             numbers: BTreeMap::new(),
             policy: plan.policy,
@@ -203,6 +209,7 @@ impl Cluster {
             mapping: MappingId(number as u64 + 1),
             steps: steps.into(),
             faulted: None,
+            woken: None,
             waits: None,
             barriers: 0,
             opened: false,

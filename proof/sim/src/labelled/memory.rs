@@ -94,6 +94,7 @@ impl Memory {
             Source::Payload => tail.bytes.try_into().ok().map(Box::new),
             Source::Frame => slot.and_then(|slot| slot.frame.clone()),
             Source::Disk | Source::Kept(_) => None,
+            Source::Replica(place) => self.slots.get(&place).and_then(|slot| slot.stash.clone()),
             Source::Stash => slot.and_then(|slot| slot.stash.clone()),
             Source::Twin => {
                 let twin = self.changes.twin_of(at(page));
@@ -125,8 +126,14 @@ impl Memory {
         self.put(page, contents)
     }
 
-    pub(super) fn map(&mut self, mapping: MappingId, page: PageIndex, rights: Rights) -> Check {
-        let twin = self.changes.twin_of(at(page)).is_some();
+    /// Where there are `twins`, a page that may be stored to has one.
+    pub(super) fn map(
+        &mut self,
+        mapping: MappingId,
+        (page, rights): (PageIndex, Rights),
+        twins: bool,
+    ) -> Check {
+        let twin = !twins || self.changes.twin_of(at(page)).is_some();
         let slot = self.slots.entry(page).or_default();
         if slot.frame.is_none() {
             return Err(format!("{page} is mapped, but its frame is empty"));

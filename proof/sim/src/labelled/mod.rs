@@ -14,9 +14,11 @@ mod program;
 #[cfg(test)]
 mod tests;
 
+use cluster::Plan;
 pub(crate) use cluster::Stage;
 pub use memory::Planted;
 
+use crate::dice::Dice;
 use crate::plan::Profile;
 
 /// The options of a run.
@@ -30,6 +32,17 @@ pub struct Labelled {
     pub replicas: u8,
     /// A mistake that must be found.
     pub planted: Option<Planted>,
+}
+
+/// Runs one seed under policy `sequential` with a replica: a host vanishes, and what its memory was at
+/// one instant survives.
+///
+/// # Errors
+/// The fault, after the last steps of the run.
+pub fn sequential(options: Labelled) -> Result<Sighted, String> {
+    let mut dice = Dice::stream(options.seed, "sequential");
+    let plan = Plan::of_a_sequential_death(&mut dice, options.profile);
+    cluster::Cluster::of(plan, dice, options).run()
 }
 
 /// The events of a run that passed all checks.

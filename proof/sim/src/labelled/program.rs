@@ -171,6 +171,16 @@ impl Shape {
         dice.index(self.pages) * pagemesh_diff::PAGE + *dice.pick(&SPOTS)
     }
 
+    /// An access that others may make at the same time.
+    pub(super) fn race(&self, dice: &mut Dice) -> Step {
+        let byte = self.byte(dice);
+        if dice.chance(500) {
+            Step::Store(byte)
+        } else {
+            Step::Load(byte)
+        }
+    }
+
     /// The program of one thread.
     pub(super) fn program(&self, dice: &mut Dice, thread: usize) -> Vec<Step> {
         let mut apart = Dice::stream(self.seed ^ thread as u64, "needs");

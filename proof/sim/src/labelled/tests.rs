@@ -1,8 +1,17 @@
-use super::{Labelled, Planted, Sighted, labelled};
+use super::{Labelled, Planted, Sighted, labelled, sequential};
 use crate::plan::Profile;
 use pagemesh_wire::peer::{Policy, Spread};
 
 fn run(profile: Profile, replicas: u8, seeds: std::ops::Range<u64>) -> Sighted {
+    run_each(labelled, profile, replicas, seeds)
+}
+
+fn run_each(
+    simulate: fn(Labelled) -> Result<Sighted, String>,
+    profile: Profile,
+    replicas: u8,
+    seeds: std::ops::Range<u64>,
+) -> Sighted {
     let mut sum = Sighted::default();
     let mut wrong = Vec::new();
     for seed in seeds {
@@ -13,8 +22,9 @@ fn run(profile: Profile, replicas: u8, seeds: std::ops::Range<u64>) -> Sighted {
             planted,
             replicas,
         };
-        match labelled(options) {
+        match simulate(options) {
             Ok(sighted) => {
+                sum.stores += sighted.stores;
                 sum.loads += sighted.loads;
                 sum.merged += sighted.merged;
                 sum.datagrams += sighted.datagrams;
@@ -102,6 +112,47 @@ fn what_was_seen_survives(runs: [(Profile, std::ops::Range<u64>); 2]) {
             "{profile:?}: {sum:?}"
         );
     }
+}
+
+/// A host vanishes, under policy `sequential`: what others saw of its stores is there, and so is what
+/// it had stored before, in whatever page; no access fails.
+#[test]
+fn what_was_seen_of_one_memory_survives_a_death() {
+    what_was_seen_of_one_memory([(Profile::Calm, 0..150), (Profile::Mild, 1000..1150)]);
+}
+
+#[test]
+fn what_was_seen_of_one_memory_survives_a_death_under_much_loss() {
+    what_was_seen_of_one_memory([(Profile::Harsh, 2000..2150), (Profile::Wild, 3000..3300)]);
+}
+
+fn what_was_seen_of_one_memory(runs: [(Profile, std::ops::Range<u64>); 2]) {
+    for (profile, seeds) in runs {
+        let sum = run_each(sequential, profile, 1, seeds);
+        println!("{profile:?}: {sum:?}");
+        assert!(
+            sum.survived > 100 && sum.named > 1000,
+            "{profile:?}: {sum:?}"
+        );
+        assert!(
+            sum.loads > 1000 && sum.stores > 1000,
+            "{profile:?}: {sum:?}"
+        );
+    }
+}
+
+#[test]
+fn a_backup_of_one_memory_that_says_too_soon_that_it_keeps_is_found() {
+    let found = (0..200).any(|seed| {
+        let options = Labelled {
+            seed,
+            profile: Profile::Wild,
+            replicas: 1,
+            planted: Some(Planted::KeptTooSoon),
+        };
+        sequential(options).is_err_and(|why| why.contains("INV-one-instant"))
+    });
+    assert!(found);
 }
 
 #[test]

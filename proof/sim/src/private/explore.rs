@@ -68,7 +68,11 @@ impl World {
             Source::Payload => (!turn.behind.is_empty()).then(|| value_of(turn.behind)),
             Source::Stash => keep.stash.get(&at).copied(),
             Source::Disk => keep.disk.get(&at).copied(),
-            Source::Frame | Source::Twin | Source::Prefix(_) | Source::Kept(_) => None,
+            Source::Frame
+            | Source::Twin
+            | Source::Prefix(_)
+            | Source::Kept(_)
+            | Source::Replica(_) => None,
         };
         value.ok_or_else(|| format!("{at:?} is taken from {source:?}, where there is nothing"))
     }

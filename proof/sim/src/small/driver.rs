@@ -80,6 +80,11 @@ pub(crate) trait Driver: Sized {
         Ok(())
     }
 
+    /// Whether the threads that waited for a page have run since it was mapped.
+    fn has_run(&mut self, _host: usize, _at: At) -> bool {
+        true
+    }
+
     /// An effect other than a datagram or an event is about to be carried out.
     fn about_to(&mut self, _host: usize, _effect: &Effect) {}
 
@@ -184,8 +189,8 @@ impl<D: Driver> EffectExecutor for Executor<'_, D> {
         self.driver.fail(self.turn.host, mapping, at, why)
     }
 
-    fn has_run(&mut self, _: At) -> Check<bool> {
-        Ok(true)
+    fn has_run(&mut self, at: At) -> Check<bool> {
+        Ok(self.driver.has_run(self.turn.host, at))
     }
 
     fn forget(&mut self, segment: SegmentId) -> Check {

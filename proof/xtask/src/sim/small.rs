@@ -3,7 +3,7 @@
 use super::Arguments;
 use pagemesh_sim::{
     Labelled, Private, Profile, RejoinRun, ViewsRun, labelled, private, private_told, rejoin,
-    views, views_told,
+    sequential, views, views_told,
 };
 use std::time::Instant;
 
@@ -12,6 +12,8 @@ use std::time::Instant;
 pub(super) enum Small {
     /// With a replica, or not.
     Labelled(bool),
+    /// The same programs and racing ones under policy `sequential`, with a replica.
+    Sequential,
     Views,
     Private,
     /// Until so many lives have joined.
@@ -25,7 +27,7 @@ impl Small {
     /// The option of `cargo xtask sim`.
     fn option(self) -> &'static str {
         match self {
-            Self::Labelled(_) => "--labelled",
+            Self::Labelled(_) | Self::Sequential => "--labelled",
             Self::Views => "--views",
             Self::Private => "--private",
             Self::Churn(_) => "--churn",
@@ -37,6 +39,7 @@ impl Small {
         match self {
             Self::Churn(joins) => format!(" --joins {joins}"),
             Self::Labelled(true) => " --replicas".into(),
+            Self::Sequential => " --replicas --sequential".into(),
             _ => String::new(),
         }
     }
@@ -53,6 +56,22 @@ impl Small {
                 vec![
                     ("loads compared", seen.loads),
                     ("diffs merged", seen.merged),
+                    ("hosts vanished", seen.crashed),
+                    ("while all was on two", seen.survived),
+                    ("accesses of lost pages", seen.failed),
+                ]
+            }),
+            Self::Sequential => sequential(Labelled {
+                seed,
+                profile,
+                planted: None,
+                replicas: 1,
+            })
+            .map(|seen| {
+                vec![
+                    ("loads compared", seen.loads),
+                    ("stores", seen.stores),
+                    ("datagrams", seen.datagrams),
                     ("hosts vanished", seen.crashed),
                     ("while all was on two", seen.survived),
                     ("accesses of lost pages", seen.failed),
@@ -101,7 +120,9 @@ impl Small {
     /// The whole log of a seed, and what it broke.
     fn told(self, seed: u64, profile: Profile) -> (String, Option<String>) {
         match self {
-            Self::Labelled(_) | Self::Churn(_) => (String::new(), self.run(seed, profile).err()),
+            Self::Labelled(_) | Self::Sequential | Self::Churn(_) => {
+                (String::new(), self.run(seed, profile).err())
+            }
             Self::Views => {
                 let (log, result) = views_told(of_views(seed, profile));
                 (log, result.err())

@@ -41,8 +41,8 @@ pub(crate) struct Create {
     /// Bytes of a short page, a multiple of 8 up to 4096; 32 unless it is given (views)
     #[arg(long, value_name = "BYTES")]
     prefix: Option<u16>,
-    /// Other nodes that have what was published, or what others have heard of, so that it outlives
-    /// the node that has the pages: 0 or 1 (views, release)
+    /// Other nodes that have what was published, or what others have seen or heard of, so that it
+    /// outlives the node that has the pages: 0 or 1 (sequential, views, release)
     #[arg(long, value_name = "N", default_value_t = 0)]
     replicas: u8,
     /// Do nothing if it exists already

@@ -1,6 +1,7 @@
 //! One page, opened for the length of one input.
 
 use super::Rules;
+use super::book::Book;
 use super::page::{More, Page};
 use crate::effect::{Effect, Mappings, Reply, Rights};
 use crate::event::Event;
@@ -19,6 +20,8 @@ pub(super) struct PageContext<'a, 'b> {
     pub(super) page: &'a mut Page,
     /// When the segment's hold ends.
     pub(super) held_until: Time,
+    /// The notes about replicas, if the segment has any.
+    pub(super) book: Option<&'a mut Book>,
     pub(super) after: Deferred,
 }
 
@@ -206,6 +209,13 @@ impl PageContext<'_, '_> {
 
     pub(super) fn drop_stash(&mut self) {
         let (segment, page) = (self.rules.segment, self.index);
+        if self
+            .book
+            .as_ref()
+            .is_some_and(|book| book.keeps_stash(page))
+        {
+            return;
+        }
         self.cx.push(Effect::DropStash { segment, page });
     }
 
@@ -217,6 +227,9 @@ impl PageContext<'_, '_> {
                 pages: (segment, page).into(),
                 keep,
             });
+            if let Some(book) = &mut self.book {
+                book.saw(page, self.page.own.version);
+            }
         }
         self.note_end();
         self.page.filled = false;

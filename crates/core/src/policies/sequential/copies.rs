@@ -97,6 +97,10 @@ impl PageContext<'_, '_> {
             page,
             version: pass.version,
         });
+        self.now_owned();
+        if let Some(book) = &mut self.book {
+            book.givers.insert(page, from);
+        }
         self.take_contents(pass);
         let acked = early.filter(|(version, _)| *version == pass.version);
         let acked = acked.map_or(NodeSet::EMPTY, |(_, acked)| acked);

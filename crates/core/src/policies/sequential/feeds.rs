@@ -149,10 +149,12 @@ impl Sequential {
     }
 
     /// The nodes that may have a copy of a page that this node owns, if nothing is under way about it.
-    fn shared_with(&self, owner: NodeId, page: PageIndex) -> Option<NodeSet> {
-        let page = self.pages.get(page)?;
+    fn shared_with(&self, owner: NodeId, index: PageIndex) -> Option<NodeSet> {
+        let page = self.pages.get(index)?;
         let owned = page.own.hint == owner && page.own.busy().is_none();
-        let shared = owned && page.rights < Rights::Write && page.filled && !page.pristine;
+        let kept = !self.replicas.book.behind.contains(&index);
+        let shared = kept && page.rights < Rights::Write && page.filled && !page.pristine;
+        let shared = owned && shared;
         shared.then_some(page.copies)
     }
 

@@ -5,11 +5,13 @@
 //! input. [`owner`] serves the queue, [`copies`] handles what arrives, [`window`] decides how long a
 //! page stays, [`library`] keeps the order where the manager is fixed, [`pins`] holds ranges for
 //! explicit write locks, [`feeds`] has readers of the same pages serve each other, [`left_behind`]
-//! tells what is lost when this node is declared dead, [`hold`] keeps a whole segment from changing,
+//! tells what is lost when this node is declared dead, [`replicas`], [`wards`] and [`book`] are about
+//! contents on a second node, [`hold`] keeps a whole segment from changing,
 //! [`ahead`] asks for pages before they are touched, [`pressure`] empties the frames of a full node,
 //! [`predictor`] is the read-modify-write predictor.
 
 mod ahead;
+mod book;
 mod context;
 mod copies;
 mod feeds;
@@ -17,17 +19,23 @@ mod hold;
 mod left_behind;
 mod library;
 mod loss;
+pub mod messages;
 mod owner;
 mod page;
 mod pins;
 mod predictor;
 mod pressure;
+mod replicas;
 mod request;
 mod search;
 mod table;
+mod wards;
 mod window;
 
-use super::hooks::{Due, Found, Gone, Hooks, Open, ProgramRequest, Waiting, Who};
+use super::hooks::{
+    Due, Found, Gone, Hooks, Open, Outgoing, ProgramRequest, SyncHooks, Waiting, Who,
+};
+use crate::continuation::Continuation;
 use crate::effect::{Reply, Rights};
 use crate::event::Event;
 use crate::global::MemoryReport;
@@ -41,13 +49,15 @@ use context::{Deferred, PageContext};
 use feeds::Feeds;
 use hold::Hold;
 use library::Library;
+use messages::Body;
 use page::Page;
 use pagemesh_wire::local::{PageLine, PageState};
 use pagemesh_wire::peer::{
-    Access, Addressee, Manager, Message, Policy, Reduction, Refusal, Subject, Window,
+    Access, Addressee, Manager, Message, Payload, Policy, Reduction, Refusal, Subject, Window,
 };
 use pagemesh_wire::{ClientId, MappingId, NodeId, NodeSet, PageIndex, SegmentId, Ticket, Version};
 use pins::PinJob;
+use replicas::Replicas;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use table::Table;
@@ -100,10 +110,13 @@ pub(crate) struct Sequential {
     /// Which node sends bursts of pages owned here to which reader.
     #[serde(default)]
     feeds: Feeds,
+    /// What this node keeps for others, and others for it.
+    #[serde(default)]
+    replicas: Replicas,
 }
 
 impl Open for Sequential {
-    fn open(segment: SegmentId, _pages: u32, chosen: Policy) -> Option<Result<Self, Refusal>> {
+    fn open(segment: SegmentId, pages: u32, chosen: Policy) -> Option<Result<Self, Refusal>> {
         let (manager, window) = chosen.sequential()?;
         let longest = WINDOW_LIMIT.as_nanos();
         if matches!(window, Window::Nanos(nanos) if u128::from(nanos) > longest) {
@@ -128,6 +141,7 @@ impl Open for Sequential {
             look_again: None,
             met: NodeSet::EMPTY,
             feeds: Feeds::default(),
+            replicas: Replicas::of(pages),
         }))
     }
 }
@@ -151,6 +165,7 @@ impl Sequential {
             index,
             page,
             held_until,
+            book: self.replicas.book(),
             after: Deferred::default(),
         };
         let result = work(&mut context);
@@ -206,6 +221,7 @@ impl Sequential {
         self.pin_jobs.retain(|_, job| job.client != client);
         self.prefetch.client_gone(client);
         self.end_hold(cx, client);
+        self.replicas.waiting.client_gone(client);
         let pinned = self.pages_where(|page| {
             page.own
                 .busy()
@@ -230,6 +246,22 @@ impl Sequential {
         self.prefetch = Prefetch::default();
         for page in self.pages_where(|_| true) {
             self.at(cx, page, |context| context.expelled());
+        }
+        self.forget_replicas(cx);
+    }
+
+    /// A message between a node and its backup.
+    fn about_replicas(&mut self, cx: &mut Cx<'_>, from: NodeId, said: &Payload, page: bool) {
+        match Body::read(said).filter(|_| self.replicas.on) {
+            Some(Body::Page(kept)) => self.keep_page(cx, from, kept, !page),
+            _ if page => cx.emit(Event::Malformed {}),
+            Some(Body::Keep(keep)) => self.keep(cx, from, keep),
+            Some(Body::Kept(kept)) => self.kept(cx, from, kept),
+            Some(Body::Leaving) => self.backup_leaves(cx, from),
+            Some(Body::Free) => self.freed(cx, from),
+            Some(Body::Release(pages)) => self.released(cx, from, &pages),
+            Some(Body::Drop(pages)) => self.drop_older(cx, &pages),
+            None => cx.emit(Event::Malformed {}),
         }
     }
 
@@ -285,11 +317,21 @@ impl Sequential {
 }
 
 impl Hooks for Sequential {
+    fn keep_replicas(&mut self, _: u8) -> Result<(), Refusal> {
+        self.replicas.on = true;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Option<&mut dyn SyncHooks> {
+        if self.replicas.on { Some(self) } else { None }
+    }
+
     fn fault(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access) {
         if self.at(cx, page, |context| context.fault(who.mapping, access)) {
             self.walk(cx, who, page, access);
         }
         self.relieve(cx);
+        self.pump(cx);
     }
 
     fn request(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: ProgramRequest) {
@@ -298,7 +340,10 @@ impl Hooks for Sequential {
             ProgramRequest::Watch(page) => {
                 return self.at(cx, page, |context| context.watch(ticket));
             }
-            ProgramRequest::Pin(first, count) => return self.pin(cx, who, first, count),
+            ProgramRequest::Pin(first, count) => {
+                self.pin(cx, who, first, count);
+                return self.pump(cx);
+            }
             ProgramRequest::Unpin(first, count) => self.unpin(cx, client, first, count),
             ProgramRequest::Hold => return self.hold(cx, who),
             ProgramRequest::EndHold => return self.stop_holding(cx, who),
@@ -320,8 +365,13 @@ impl Hooks for Sequential {
         match message {
             Message::AskMany(many) => self.asked_for_many(cx, from, &many),
             Message::SendCopies(copies) => self.send_copies(cx, &copies),
+            Message::Policy(said) => self.about_replicas(cx, from, &said.body, false),
+            Message::PolicyPage(said) => self.about_replicas(cx, from, &said.body, true),
+            Message::PolicyUndelivered(_) => self.came_back(cx, from),
             message => self.page_message(cx, from, message),
         }
+        self.replicas.met(from);
+        self.pump(cx);
     }
 
     fn due(&mut self, cx: &mut Cx<'_>, due: Due) {
@@ -333,14 +383,19 @@ impl Hooks for Sequential {
                 self.page_due(cx, page);
             }
             Due::Ahead => self.look_ahead(cx),
-            Due::Segment => self.relief_due(cx),
+            Due::Segment => {
+                self.relief_due(cx);
+                self.replicas_due(cx);
+            }
         }
+        self.pump(cx);
     }
 
     fn found(&mut self, cx: &mut Cx<'_>, page: PageIndex, found: Found) {
         if let Found::Used(used) = found {
             self.at(cx, page, |context| context.use_confirmed(used));
         }
+        self.pump(cx);
     }
 
     fn gone(&mut self, cx: &mut Cx<'_>, gone: Gone) {
@@ -351,6 +406,7 @@ impl Hooks for Sequential {
                 self.met.remove(node);
                 self.feeds.forget(node);
                 self.member_gone(cx, node);
+                self.replica_gone(cx, node);
             }
             Gone::Membership => self.expelled(cx),
         }
@@ -362,11 +418,16 @@ impl Hooks for Sequential {
             page.forget_names(home, over);
         }
         self.met = self.met.without(over);
+        self.replicas.forget_names(over);
     }
 
     fn leave_behind(&mut self, cx: &mut Cx<'_>) -> Result<Vec<Waiting>, String> {
         match self.only_here(cx) {
-            None => Ok(self.drop_all(cx)),
+            None => {
+                let waiting = self.drop_all(cx);
+                self.forget_replicas(cx);
+                Ok(waiting)
+            }
             Some(lost) => {
                 self.expelled(cx);
                 Err(lost)
@@ -376,6 +437,7 @@ impl Hooks for Sequential {
 
     fn cancel(&mut self, ticket: Ticket) -> bool {
         let mut had = self.pin_jobs.remove(&ticket).is_some();
+        had |= self.replicas.waiting.cancel(ticket);
         for page in self.pages.pages_mut() {
             if let Some(busy) = page.own.busy_if_any() {
                 had |= busy.more.watchers.contains(&ticket);
@@ -419,7 +481,9 @@ impl Hooks for Sequential {
         for page in owned.iter().take(burst.saturating_sub(passing)) {
             self.at(cx, *page, |context| context.hand_over(to));
         }
-        owned.len() + passing + coming
+        let wards = self.leave_wards(cx);
+        self.pump(cx);
+        owned.len() + passing + coming + wards
     }
 
     fn handover(&self, me: NodeId) -> Vec<(PageIndex, Version, NodeId)> {
@@ -442,6 +506,7 @@ impl Hooks for Sequential {
 
     fn pressed(&mut self, cx: &mut Cx<'_>) {
         self.relieve(cx);
+        self.pump(cx);
     }
 
     fn forgotten(&mut self, cx: &mut Cx<'_>) {
@@ -457,7 +522,7 @@ impl Hooks for Sequential {
             self.pages.iter().filter(|(_, page)| pick(page)).count() as u64
         };
         Inspection {
-            unreplicated: 0,
+            unreplicated: self.replicas.unreplicated(),
             known: self.pages.len() as u64,
             readable: count(&|page| page.rights >= Rights::Read),
             writable: count(&|page| page.rights == Rights::Write),
@@ -469,6 +534,38 @@ impl Hooks for Sequential {
                 .map(|(index, page)| line(me, index, page))
                 .collect(),
         }
+    }
+}
+
+/// In segments with a replica. Pages move by themselves, so that payloads are empty; but what was stored
+/// before a token leaves is not lost after that.
+impl SyncHooks for Sequential {
+    fn request(&self) -> Payload {
+        Payload::EMPTY
+    }
+
+    fn prepare(&mut self, cx: &mut Cx<'_>, _: Outgoing<'_>, then: &Continuation) -> bool {
+        self.is_committed(cx, then)
+    }
+
+    fn release(&mut self, _: &mut Cx<'_>, _: NodeId, _: &Payload) -> Payload {
+        Payload::EMPTY
+    }
+
+    fn arrive(&mut self, _: &mut Cx<'_>, _: &[PageIndex]) -> Payload {
+        Payload::EMPTY
+    }
+
+    fn acquire(&mut self, _: &mut Cx<'_>, _: NodeId, _: &Payload, _: Continuation) -> bool {
+        true
+    }
+
+    fn acquire_from_all(&mut self, cx: &mut Cx<'_>, then: Continuation) {
+        cx.ready(then);
+    }
+
+    fn depart(&mut self, _: &mut Cx<'_>, _: NodeId) -> Payload {
+        Payload::EMPTY
     }
 }
 

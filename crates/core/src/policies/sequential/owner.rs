@@ -71,7 +71,7 @@ impl PageContext<'_, '_> {
             return true;
         }
         if self.page.rights < Rights::Write {
-            if self.is_held() {
+            if self.is_held() || self.is_frozen() {
                 self.grant_loads_only();
                 return false;
             }
@@ -105,10 +105,10 @@ impl PageContext<'_, '_> {
 
     /// Serves a reader elsewhere. Returns false if the writer here may keep the page for now.
     fn serve_reader(&mut self, waiter: Waiter) -> bool {
+        if self.page.rights == Rights::Write && !self.may_leave() || !self.is_kept() {
+            return false;
+        }
         if self.page.rights == Rights::Write {
-            if !self.may_leave() {
-                return false;
-            }
             self.downgrade();
         }
         let (segment, page) = (self.rules.segment, self.index);
@@ -134,7 +134,8 @@ impl PageContext<'_, '_> {
     /// Serves a writer elsewhere: ownership and the rest of the queue go there. Returns false if
     /// the page may not leave yet.
     fn serve_writer(&mut self, waiter: Waiter) -> bool {
-        if self.is_held() || self.page.rights > Rights::None && !self.may_leave() {
+        let stays = self.is_held() || self.page.rights > Rights::None && !self.may_leave();
+        if stays || !self.is_kept() {
             return false;
         }
         self.pop();
@@ -152,6 +153,7 @@ impl PageContext<'_, '_> {
         self.tell_invalid(awaiting, version, to);
         let pristine = self.page.pristine;
         self.evict(!pristine);
+        self.note_given(to, version);
         let queue = core::mem::take(&mut self.page.own.busy_mut().queue);
         let pass = Pass {
             contents: match (pristine, current) {
@@ -196,7 +198,8 @@ impl PageContext<'_, '_> {
 
     /// This node leaves: ownership goes to `to`, which did not request it.
     pub(super) fn hand_over(&mut self, to: NodeId) {
-        if self.is_owner() && self.busy().is_none_or(|busy| busy.more.gather.is_none()) {
+        let settled = self.busy().is_none_or(|busy| busy.more.gather.is_none());
+        if self.is_owner() && settled && self.is_kept() {
             self.page.own.busy_mut().want = None;
             self.give(to, RequestId::NONE, None);
         }
@@ -293,6 +296,9 @@ impl PageContext<'_, '_> {
             self.wake_watchers();
             self.page.rights = Rights::Write;
             self.page.pristine = false;
+            if let Some(book) = &mut self.book {
+                book.store(self.index);
+            }
             let queue = &mut self.page.own.busy_mut().queue;
             queue.retain(|waiter| waiter.node != me);
             self.grant();

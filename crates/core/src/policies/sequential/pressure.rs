@@ -173,8 +173,7 @@ impl Sequential {
         };
         self.at(cx, index, |context| {
             context.give_away(to, has_copy.is_some())
-        });
-        true
+        })
     }
 
     /// Nodes that may get a page unasked: they know the segment, as owners and readers of pages do.
@@ -207,11 +206,15 @@ impl PageContext<'_, '_> {
         self.cx.emit(Event::PressedOut { segment, page });
     }
 
-    /// Gives ownership away unasked.
-    fn give_away(&mut self, to: NodeId, has_copy: bool) {
+    /// Gives ownership away unasked. False if the backup must have the page first.
+    fn give_away(&mut self, to: NodeId, has_copy: bool) -> bool {
+        if !self.is_kept() {
+            return false;
+        }
         let (segment, page) = (self.rules.segment, self.index);
         let have = has_copy.then_some(self.page.own.version);
         self.give(to, RequestId::NONE, have);
         self.cx.emit(Event::PressedOut { segment, page });
+        true
     }
 }

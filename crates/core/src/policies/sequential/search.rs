@@ -30,7 +30,15 @@ impl PageContext<'_, '_> {
         }
         match self.page.own.passing() {
             Some(passing) if self.cx.has_left(passing.to) => Spare::Stash,
-            _ => Spare::None,
+            _ => self.replica(),
+        }
+    }
+
+    /// The same, if it has no copy and no stash.
+    fn replica(&self) -> Spare {
+        match &self.book {
+            Some(book) => book.spare(self.index),
+            None => Spare::None,
         }
     }
 
@@ -41,6 +49,8 @@ impl PageContext<'_, '_> {
             Found::Nobody(with, version) if self.page.own.is_untouched(self.cx, with, version) => {
                 self.begin(version.next());
             }
+            Found::Zeros(version) if version >= self.page.own.version => self.begin(version.next()),
+            Found::Zeros(_) => {}
             Found::Nobody(with, version) if version >= self.page.own.version => self.lost(with),
             Found::Nobody(..) => {}
             Found::Regain(node, regain) if node == self.cx.me() => self.regain(&regain),
@@ -51,6 +61,7 @@ impl PageContext<'_, '_> {
     /// The page is in its initial state, and its home has left: this node becomes its first owner.
     fn begin(&mut self, version: Version) {
         self.page.own.regain(self.cx, version);
+        self.now_owned();
         self.page.pristine = true;
         if let Some(want) = self.page.own.want() {
             let waiter = want.waiter;
@@ -68,6 +79,11 @@ impl PageContext<'_, '_> {
         }
         match self.spare() {
             Spare::None => return,
+            Spare::Replica { version, seen, .. } => match version {
+                // A copy that the home counted on may be gone meanwhile.
+                Some(version) if version >= seen => self.fill_from_replica(),
+                _ => return,
+            },
             Spare::Copy => self.page.pristine = false,
             Spare::Stash => {
                 let passing = self.page.own.passing().expect("the stash is for a grant");
@@ -83,6 +99,7 @@ impl PageContext<'_, '_> {
             }
         }
         self.page.own.regain(self.cx, regain.version);
+        self.now_owned();
         self.page.copies = regain.copies;
         self.more().deferred = None;
         self.cx.emit(Event::Regained { segment, page });
@@ -91,6 +108,21 @@ impl PageContext<'_, '_> {
             self.submit(waiter);
         }
         self.serve();
+    }
+
+    /// The frame gets what this node has kept of the page.
+    fn fill_from_replica(&mut self) {
+        let (segment, page) = (self.rules.segment, self.index);
+        let kept = self.book.as_ref().and_then(|book| book.replicas.get(&page));
+        let place = kept.and_then(|replica| replica.place);
+        self.page.pristine = place.is_none();
+        if let Some(place) = place {
+            self.cx.push(Effect::Fill {
+                pages: (segment, page).into(),
+                source: Source::Replica(place),
+            });
+            self.page.filled = true;
+        }
     }
 
     /// Starts another round of the search if that is due.

@@ -6,6 +6,7 @@ use crate::labelled::program::Step;
 use crate::network::{kind, legible};
 use crate::small::{Check, Driver, Executor, Turn, address, host_at};
 use pagemesh_core::release::{Body, Kept};
+use pagemesh_core::sequential;
 use pagemesh_core::{
     Afterwards, At, DiffBatch, DiffExecutor, DiffWork, Effect, Event as Seen, Input, Mappings,
     Node, PageRange, Reclaimed, Reply, Rights, Source, Time,
@@ -76,7 +77,8 @@ impl Driver for Cluster {
         let here = here.map(|thread| thread.mapping);
         for mapping in here.filter(|id| who.contains(*id)).collect::<Vec<_>>() {
             for (_, page) in pages.iter() {
-                self.memory(host).map(mapping, page, rights)?;
+                let twins = self.instants.is_none();
+                self.memory(host).map(mapping, (page, rights), twins)?;
             }
         }
         Ok(())
@@ -145,6 +147,11 @@ impl Driver for Cluster {
             _ => {}
         }
         Ok(())
+    }
+
+    fn has_run(&mut self, host: usize, at: At) -> bool {
+        let mut threads = self.threads.iter();
+        threads.all(|thread| thread.host != host || thread.woken != Some(at.1))
     }
 
     fn about_to(&mut self, host: usize, effect: &Effect) {
@@ -255,10 +262,10 @@ impl Cluster {
         message: &Message,
         behind: &[u8],
     ) {
-        if let Some(keep) = self.named(message) {
+        if let Some(answer) = self.named(message) {
             self.sighted.named += 1;
             if self.planted == Some(Planted::KeptTooSoon) {
-                return self.keep_too_soon((host, to), header, keep);
+                return self.keep_too_soon((host, to), header, answer);
             }
         }
         let mut bytes = Vec::new();
@@ -276,16 +283,34 @@ impl Cluster {
         }
     }
 
-    /// The last interval that a message names to a backup, and its segment.
-    fn named(&self, message: &Message) -> Option<(SegmentId, u64)> {
+    /// The answer to a message that names something to a backup, and its segment.
+    fn named(&self, message: &Message) -> Option<(SegmentId, Payload)> {
         let Message::Policy(said) = message else {
             return None;
         };
-        let segment = said.segment;
-        match Body::read(&said.body).filter(|_| self.replicas > 0) {
-            Some(Body::Keep(keep)) => Some((segment, keep.upto)),
-            _ => None,
+        if self.replicas == 0 {
+            return None;
         }
+        let answer = match self.policy.sequential() {
+            Some(_) => match sequential::Body::read(&said.body)? {
+                sequential::Body::Keep(keep) => {
+                    Payload::of(&sequential::Body::Kept(sequential::Kept {
+                        commit: keep.commit,
+                        part: keep.part,
+                        lacks: 0,
+                    }))
+                }
+                _ => return None,
+            },
+            None => match Body::read(&said.body)? {
+                Body::Keep(keep) => Payload::of(&Body::Kept(Kept {
+                    upto: keep.upto,
+                    time: VectorTime::ZERO,
+                })),
+                _ => return None,
+            },
+        };
+        Some((said.segment, answer))
     }
 
     /// It is planted that a backup says that it has everything, and has nothing.
@@ -293,7 +318,7 @@ impl Cluster {
         &mut self,
         (host, to): (usize, usize),
         header: Header,
-        (segment, upto): (SegmentId, u64),
+        (segment, body): (SegmentId, Payload),
     ) {
         let header = Header {
             from: header.to,
@@ -301,8 +326,6 @@ impl Cluster {
             incarnation: self.hosts[to].incarnation,
             ..header
         };
-        let time = VectorTime::ZERO;
-        let body = Payload::of(&Body::Kept(Kept { upto, time }));
         let mut bytes = Vec::new();
         Message::Policy(PolicyMessage { segment, body }).encode(header, &mut bytes);
         let at = Time(self.queue.now().0 + 1_000);
@@ -321,6 +344,9 @@ impl Cluster {
         }
         self.hosts[host].gone = true;
         self.golden.host_died(host);
+        if let Some(instants) = &mut self.instants {
+            instants.died(host);
+        }
         self.sighted.crashed += 1;
         for thread in self.threads.iter_mut().filter(|thread| thread.host == host) {
             thread.steps.clear();
@@ -344,7 +370,7 @@ impl Cluster {
             .map(|(key, _)| *key)
             .collect();
         for key in held {
-            self.golden.release(key.number, host);
+            self.releases(key.number, host);
             self.hosts[host].words.insert(key, LockWord::Absent);
             let recovered = true;
             self.input(host, Input::LockReturned { key, recovered })?;
@@ -376,13 +402,21 @@ impl Cluster {
         Ok(())
     }
 
+    /// A thread of a host releases a lock, or dies with it.
+    pub(super) fn releases(&mut self, lock: u64, host: usize) {
+        self.golden.release(lock, host);
+        if let Some(instants) = &mut self.instants {
+            instants.release(host, lock);
+        }
+    }
+
     fn wake(&mut self, host: usize) {
         for (mapping, page) in std::mem::take(&mut self.hosts[host].memory.woken) {
             for thread in 0..self.threads.len() {
                 let state = &mut self.threads[thread];
                 let here = state.host == host && state.faulted == Some(page);
                 if here && mapping.is_none_or(|mapping| mapping == state.mapping) {
-                    state.faulted = None;
+                    state.woken = state.faulted.take();
                     self.run_soon(thread);
                 }
             }
@@ -419,6 +453,9 @@ impl Cluster {
             Reply::Locked { recovered } => {
                 if let Some(Step::Lock(lock)) = state.steps.pop_front() {
                     self.golden.acquire(lock, state.host, recovered);
+                    if let Some(instants) = &mut self.instants {
+                        instants.acquire(state.host, lock, recovered)?;
+                    }
                 }
             }
             Reply::Done => {
@@ -428,6 +465,9 @@ impl Cluster {
                 }
                 if let Some(Step::Barrier(_)) = done {
                     self.golden.depart(state.barriers, state.host, self.home);
+                    if let Some(instants) = &mut self.instants {
+                        instants.depart(state.host, state.barriers)?;
+                    }
                     state.barriers += 1;
                 }
             }

@@ -6,7 +6,7 @@ use crate::labelled::program::{After, Part, Shape, Step};
 use crate::network::Weather;
 use crate::plan::{Profile, pace, weather};
 use pagemesh_core::{Pace, Time};
-use pagemesh_wire::peer::{Policy, Spread};
+use pagemesh_wire::peer::{Manager, Policy, Spread, Window};
 use std::time::Duration;
 
 /// Most programs that are not drawn run under this policy.
@@ -88,6 +88,27 @@ impl Plan {
         let threads = 0..plan.threads.len();
         plan.programs = threads.map(|thread| shape.program(dice, thread)).collect();
         plan.patience = Time(PATIENCE.0 * 4);
+        plan
+    }
+
+    /// The same under policy `sequential`, in half of all seeds with accesses that race.
+    pub(in crate::labelled) fn of_a_sequential_death(dice: &mut Dice, profile: Profile) -> Self {
+        let mut plan = Self::of_a_death(dice, profile);
+        plan.policy = Policy::Sequential {
+            manager: *dice.pick(&[Manager::Dynamic, Manager::Dynamic, Manager::Fixed]),
+            window: *dice.pick(&[Window::Nanos(0), Window::Nanos(50_000), Window::Auto]),
+        };
+        if dice.chance(500) {
+            for steps in &mut plan.programs {
+                let calm = std::mem::take(steps);
+                for step in calm {
+                    while dice.chance(400) {
+                        steps.push(plan.shape.race(dice));
+                    }
+                    steps.push(step);
+                }
+            }
+        }
         plan
     }
 

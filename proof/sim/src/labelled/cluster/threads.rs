@@ -101,6 +101,8 @@ impl Cluster {
         if !state.opened {
             return self.open(thread);
         }
+        self.threads[thread].woken = None;
+        let state = &self.threads[thread];
         let (host, mapping) = (state.host, state.mapping);
         let Some(step) = state.steps.front().copied() else {
             return Ok(());
@@ -113,7 +115,10 @@ impl Cluster {
                 };
                 self.sighted.loads += 1;
                 self.loaded = value;
-                if let Err(wanted) = self.golden.load(byte, host, value) {
+                if let Some(instants) = &mut self.instants {
+                    let found = instants.load(host, byte, value.into());
+                    found.map_err(|why| format!("h{} at {page}+{at}: {why}", host + 1))?;
+                } else if let Err(wanted) = self.golden.load(byte, host, value) {
                     let client = self.threads[thread].client;
                     let h = host + 1;
                     return Err(format!(
@@ -152,6 +157,9 @@ impl Cluster {
             Step::Barrier(parties) => {
                 let passed = self.threads[thread].barriers;
                 self.golden.arrive(passed, host);
+                if let Some(instants) = &mut self.instants {
+                    instants.arrive(host, passed);
+                }
                 let key = self.key(host, BARRIER);
                 let call = Call::barrier(key, parties);
                 return self.ask(thread, Request::Call { to: None, call });
@@ -187,7 +195,8 @@ impl Cluster {
         match step {
             Step::Store(byte) => {
                 // Sometimes the value that is there already, or the one before that.
-                let fresh = self.dice.chance(800);
+                // Where programs race, each value says which store it is.
+                let fresh = self.dice.chance(800) || self.instants.is_some();
                 let value = self.last_value.wrapping_add(fresh.into());
                 let page = self.put(thread, byte, value);
                 self.last_value = if page.is_none() {
@@ -215,7 +224,10 @@ impl Cluster {
         }
         self.note(host, || format!("stores {value} at {page}+{at}"));
         self.sighted.stores += 1;
-        self.golden.store(byte, host, value);
+        match &mut self.instants {
+            Some(instants) => instants.store(host, byte, value.into()),
+            None => self.golden.store(byte, host, value),
+        }
         None
     }
 
@@ -308,7 +320,7 @@ impl Cluster {
         if by != client {
             return Err(format!("{key} is held by {by} and {client}"));
         }
-        self.golden.release(number, host);
+        self.releases(number, host);
         if !wanted {
             self.hosts[host].words.insert(key, LockWord::Free);
             return Ok(());

@@ -1,0 +1,623 @@
+//! Replicas: what this node's processes stored is on another node, the *backup*, before any other node
+//! can see a part of it (output commit).
+//!
+//! - A *commit* takes all pages that may have been stored to since the last one, in one step: they are
+//!   protected, and until the backup has all of them (`Keep`, `Kept`) they neither change nor leave. The
+//!   backup stores it as a whole ([`wards`](super::wards)). So of a node that dies, the survivors find
+//!   what its memory was at one instant, and nothing that depended on later stores has left it.
+//! - A page leaves, as a copy or with its ownership, when this node's backup has its contents
+//!   ([`PageContext::is_kept`]). A token leaves, and a process arrives at a barrier, when all that was
+//!   stored before is committed.
+//! - Who gave a page away has it at its backup, until the backup of the new owner has it (`Release`). If
+//!   the new owner is that backup itself, the giver keeps its stash.
+//!
+//! INV-one-instant: after the death of one node, the survivors find in all pages what that node's memory
+//! was at one instant, and nothing is missing that any of them has seen. What others have seen of a page is
+//! on two living nodes, or on one whose `unreplicated` is not zero.
+
+use super::Sequential;
+use super::book::{Book, Replica};
+use super::context::PageContext;
+use super::messages::{Body, Keep, KeepPage, Kept, PAGES};
+use super::page::Page;
+use super::wards::Ward;
+use crate::backoff::Backoff;
+use crate::continuation::Continuation;
+use crate::effect::{Effect, Mappings, Rights, Source};
+use crate::event::Event;
+use crate::policies::backup::{self, Waiting};
+use crate::shell::Cx;
+use crate::time::Time;
+use crate::timers::Timer;
+use core::time::Duration;
+use pagemesh_wire::peer::{self, Access, Message, Payload, PolicyMessage, Refusal};
+use pagemesh_wire::{NodeId, NodeSet, PageIndex, Version};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A node that is alone looks so often whether there is a backup.
+const ALONE: Duration = Duration::from_millis(500);
+
+/// What nobody waits for is committed after this time.
+const IDLE: Duration = Duration::from_millis(100);
+
+/// Pages without an owner that are requested at once.
+const ORPHANS: usize = 64;
+
+/// What this node keeps for others, and others for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Replicas {
+    /// The segment has them.
+    pub(super) on: bool,
+    /// Pages of the segment.
+    pub(super) size: u32,
+    pub(super) book: Book,
+    /// The number of the last commit.
+    last: u64,
+    commit: Option<Commit>,
+    /// What goes on when commits are kept.
+    pub(super) waiting: Waiting,
+    /// The nodes whose backup this one is.
+    pub(super) wards: BTreeMap<NodeId, Ward>,
+    /// Nodes that leave: they keep nothing more.
+    leavers: NodeSet,
+    /// Backups that leave, and go when another one has everything.
+    pub(super) released_later: NodeSet,
+    /// This node leaves, and tells its wards.
+    pub(super) farewell: Option<Backoff>,
+    /// Nodes that use the segment.
+    users: NodeSet,
+    /// The coordinator that was told of the segment, which it may have to search for one day.
+    introduced: Option<NodeId>,
+    /// When to look at what nobody waits for, or for a second node.
+    looks: Option<Time>,
+}
+
+/// A commit that the backup does not have.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Commit {
+    number: u64,
+    pages: Vec<Entry>,
+    /// The part that is under way.
+    part: u32,
+    backoff: Backoff,
+}
+
+/// A page of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Entry {
+    page: PageIndex,
+    version: Version,
+    zeros: bool,
+}
+
+impl Commit {
+    fn parts(&self) -> usize {
+        self.pages.len().div_ceil(PAGES)
+    }
+
+    /// The pages of the part that is under way.
+    fn present(&self) -> &[Entry] {
+        let begin = self.part as usize * PAGES;
+        &self.pages[begin..self.pages.len().min(begin + PAGES)]
+    }
+
+    fn is_last(&self) -> bool {
+        self.part as usize + 1 == self.parts()
+    }
+}
+
+impl Replicas {
+    /// Of a segment with so many pages, which has none until it is told.
+    pub(super) fn of(size: u32) -> Self {
+        Self {
+            size,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn book(&mut self) -> Option<&mut Book> {
+        self.on.then_some(&mut self.book)
+    }
+
+    /// A member uses the segment.
+    pub(super) fn met(&mut self, node: NodeId) {
+        if self.on {
+            self.users.insert(node);
+        }
+    }
+
+    /// Pages that no second node has, as far as this node must see to that.
+    pub(super) fn unreplicated(&self) -> u64 {
+        let book = &self.book;
+        let alone = if book.alone { book.behind.len() } else { 0 };
+        let orphans = book.orphans.len() + book.requested.len();
+        (book.endangered.len().max(alone) + orphans) as u64
+    }
+
+    /// Lives are over, and their numbers are to be forgotten.
+    pub(super) fn forget_names(&mut self, over: NodeSet) {
+        self.book.forget_names(over);
+        self.leavers = self.leavers.without(over);
+        self.users = self.users.without(over);
+        self.released_later = self.released_later.without(over);
+        self.introduced = self.introduced.filter(|node| !over.contains(*node));
+    }
+}
+
+impl Sequential {
+    pub(super) fn say(&self, cx: &mut Cx<'_>, to: NodeId, body: &Body) {
+        cx.send(to, Message::Policy(self.envelope(body)));
+    }
+
+    fn envelope(&self, body: &Body) -> PolicyMessage {
+        PolicyMessage {
+            segment: self.rules.segment,
+            body: Payload::of(body),
+        }
+    }
+
+    fn segment_timer(&self) -> Timer {
+        Timer::Segment(self.rules.segment)
+    }
+
+    /// Begins a commit if something waits for one, looks for a backup, and for pages without an owner.
+    pub(super) fn pump(&mut self, cx: &mut Cx<'_>) {
+        if !self.replicas.on {
+            return;
+        }
+        self.introduce_coordinator(cx);
+        self.ask_for_orphans(cx);
+        if !self.look_for_backup(cx) {
+            return self.go_on_alone(cx);
+        }
+        if self.replicas.commit.is_some() {
+            return;
+        }
+        let book = &self.replicas.book;
+        let hurry = !book.wanted.is_empty() || !book.endangered.is_empty();
+        if hurry || self.replicas.waiting.is_any() {
+            self.begin_commit(cx);
+        } else if !book.behind.is_empty() {
+            self.look_later(cx, IDLE);
+        }
+        if self.replicas.commit.is_none() {
+            self.part_with_leavers(cx);
+        }
+    }
+
+    /// Whether there is a backup.
+    fn look_for_backup(&mut self, cx: &Cx<'_>) -> bool {
+        if self.replicas.book.backup.is_none() {
+            let since = peer::REPLICAS_VERSION;
+            let users = self.replicas.users.iter();
+            self.replicas.book.backup = backup::choose(cx, users, self.replicas.leavers, since);
+        }
+        let found = self.replicas.book.backup.is_some();
+        self.replicas.book.alone = !found;
+        found
+    }
+
+    /// There is no node that could keep anything: what waits goes on, and is on this node only.
+    fn go_on_alone(&mut self, cx: &mut Cx<'_>) {
+        self.replicas.waiting.settle(cx, u64::MAX);
+        for page in core::mem::take(&mut self.replicas.book.wanted) {
+            self.at(cx, page, |context| context.leave_if_due());
+        }
+        self.part_with_leavers(cx);
+        if !self.replicas.book.behind.is_empty() {
+            self.look_later(cx, ALONE);
+        }
+    }
+
+    fn look_later(&mut self, cx: &mut Cx<'_>, wait: Duration) {
+        if self.replicas.looks.is_none_or(|at| at <= cx.now) {
+            let at = cx.now + wait;
+            self.replicas.looks = Some(at);
+            cx.arm(at, self.segment_timer());
+        }
+    }
+
+    /// All that may have been stored to, and some of what else the backup lacks: what is to leave first.
+    fn begin_commit(&mut self, cx: &mut Cx<'_>) {
+        let book = &self.replicas.book;
+        let mut pages = book.stored.clone();
+        let lacking = book.wanted.iter().chain(&book.endangered);
+        let lacking = lacking
+            .chain(&book.owed)
+            .chain(&book.behind)
+            .take(2 * PAGES);
+        let room = pages.len() + PAGES;
+        for page in lacking.filter(|page| book.behind.contains(page)) {
+            if pages.len() < room {
+                pages.insert(*page);
+            }
+        }
+        let freeze = |page: PageIndex| {
+            let frozen = self.at(cx, page, |context| context.freeze());
+            frozen.map(|(version, zeros)| Entry {
+                page,
+                version,
+                zeros,
+            })
+        };
+        let pages: Vec<Entry> = pages.into_iter().filter_map(freeze).collect();
+        self.replicas.last += 1;
+        let number = self.replicas.last;
+        if pages.is_empty() {
+            return self.replicas.waiting.settle(cx, number);
+        }
+        let book = &mut self.replicas.book;
+        for entry in &pages {
+            book.stored.remove(&entry.page);
+            book.wanted.remove(&entry.page);
+            book.frozen.insert(entry.page);
+        }
+        self.replicas.commit = Some(Commit {
+            number,
+            pages,
+            part: 0,
+            backoff: cx.backoff(self.segment_timer()),
+        });
+        self.send_part(cx, u64::MAX);
+    }
+
+    /// Sends these places of the part that is under way to the backup.
+    fn send_part(&mut self, cx: &mut Cx<'_>, places: u64) {
+        let Some((backup, commit)) = self.backup_and_commit() else {
+            return;
+        };
+        let present = commit.present();
+        for (place, entry) in present.iter().enumerate() {
+            if places & (1 << place) == 0 {
+                continue;
+            }
+            let body = Body::Page(KeepPage {
+                commit: commit.number,
+                part: commit.part,
+                place: place as u8,
+                page: entry.page,
+                version: entry.version,
+            });
+            if entry.zeros {
+                self.say(cx, backup, &body);
+                continue;
+            }
+            let from = (self.rules.segment, entry.page, Source::Frame);
+            let message = Message::PolicyPage(self.envelope(&body));
+            cx.send_page(backup, message, Some(from));
+        }
+        self.send_keep(cx);
+    }
+
+    fn backup_and_commit(&self) -> Option<(NodeId, &Commit)> {
+        Some((self.replicas.book.backup?, self.replicas.commit.as_ref()?))
+    }
+
+    fn send_keep(&self, cx: &mut Cx<'_>) {
+        let Some((backup, commit)) = self.backup_and_commit() else {
+            return;
+        };
+        let mut endangered = self.replicas.book.endangered.iter();
+        let keep = Keep {
+            commit: commit.number,
+            part: commit.part,
+            count: commit.present().len() as u8,
+            last: commit.is_last(),
+            whole: endangered.all(|page| self.replicas.book.frozen.contains(page)),
+        };
+        self.say(cx, backup, &Body::Keep(keep));
+    }
+
+    /// The backup says what it has of a part of a commit.
+    pub(super) fn kept(&mut self, cx: &mut Cx<'_>, from: NodeId, kept: Kept) {
+        let timer = self.segment_timer();
+        let is_backup = self.replicas.book.backup == Some(from);
+        let commit =
+            self.replicas.commit.as_mut().filter(|commit| {
+                is_backup && (commit.number, commit.part) == (kept.commit, kept.part)
+            });
+        let Some(commit) = commit else {
+            return cx.emit(Event::Stale {});
+        };
+        cx.end(&commit.backoff, timer);
+        if kept.lacks != 0 {
+            commit.backoff = cx.backoff(timer);
+            return self.send_part(cx, kept.lacks);
+        }
+        if !commit.is_last() {
+            commit.part += 1;
+            commit.backoff = cx.backoff(timer);
+            return self.send_part(cx, u64::MAX);
+        }
+        self.end_commit(cx);
+    }
+
+    /// The backup has the whole commit.
+    fn end_commit(&mut self, cx: &mut Cx<'_>) {
+        let Some(commit) = self.replicas.commit.take() else {
+            return;
+        };
+        let book = &mut self.replicas.book;
+        let mut releases: BTreeMap<NodeId, Vec<(PageIndex, Version)>> = BTreeMap::new();
+        for entry in &commit.pages {
+            if let Some(giver) = book.givers.get(&entry.page) {
+                let pages = releases.entry(*giver).or_default();
+                pages.push((entry.page, entry.version));
+            }
+            book.went(entry.page);
+        }
+        for (giver, pages) in releases {
+            for pages in pages.chunks(PAGES) {
+                self.say(cx, giver, &Body::Release(pages.to_vec()));
+            }
+        }
+        self.replicas.waiting.settle(cx, commit.number);
+        for entry in commit.pages {
+            self.at(cx, entry.page, |context| context.leave_if_due());
+        }
+        self.pump(cx);
+    }
+
+    /// Whether all that was stored here is committed; else `then` goes on when it is.
+    pub(super) fn is_committed(&mut self, cx: &mut Cx<'_>, then: &Continuation) -> bool {
+        if !self.look_for_backup(cx) {
+            return true;
+        }
+        let present = self.replicas.commit.as_ref().map(|commit| commit.number);
+        let number = match (self.replicas.book.stored.is_empty(), present) {
+            (true, None) => return true,
+            (true, Some(number)) => number,
+            // One that is under way has not what was stored since.
+            (false, _) => self.replicas.last + 1,
+        };
+        self.replicas.waiting.push(number, then);
+        self.pump(cx);
+        false
+    }
+
+    /// Pages whose owner may be gone are requested: so a page that this node has a replica of gets a
+    /// new owner, and another backup.
+    fn ask_for_orphans(&mut self, cx: &mut Cx<'_>) {
+        let (me, pages) = (cx.me(), &self.pages);
+        let lost = |page: &Page| page.own.busy().is_some_and(|busy| busy.more.lost.is_some());
+        let over = |index: &PageIndex| {
+            let page = pages.get(*index);
+            page.is_some_and(|page| page.own.hint == me || page.rights > Rights::None || lost(page))
+        };
+        let book = &mut self.replicas.book;
+        book.requested.retain(|page| !over(page));
+        while book.requested.len() < ORPHANS
+            && let Some(page) = book.orphans.pop_first()
+        {
+            if !over(&page) {
+                book.requested.insert(page);
+            }
+        }
+        let waits = |page: &PageIndex| {
+            let page = pages.get(*page);
+            page.is_some_and(|page| page.own.want().is_some())
+        };
+        let requested = book.requested.iter();
+        let next: Vec<_> = requested.filter(|page| !waits(page)).copied().collect();
+        for page in next {
+            self.at(cx, page, |context| context.open_request(Access::Read));
+        }
+    }
+
+    /// The coordinator searches for pages when the home is gone: it is told of the segment.
+    fn introduce_coordinator(&mut self, cx: &mut Cx<'_>) {
+        let to = cx.coordinator();
+        if self.replicas.introduced != Some(to) && to != cx.me() {
+            self.replicas.introduced = Some(to);
+            self.introduce(cx, to);
+        }
+    }
+
+    fn introduce(&self, cx: &mut Cx<'_>, to: NodeId) {
+        let segment = self.rules.segment;
+        cx.ready(Continuation::Introduce { to, segment });
+    }
+
+    /// A message came back: its receiver does not know the segment.
+    pub(super) fn came_back(&mut self, cx: &mut Cx<'_>, from: NodeId) {
+        if self.replicas.book.backup == Some(from) {
+            return self.introduce(cx, from);
+        }
+        cx.emit(Event::Stale {});
+    }
+
+    /// The backup leaves: another one is to have everything first.
+    pub(super) fn backup_leaves(&mut self, cx: &mut Cx<'_>, from: NodeId) {
+        self.replicas.leavers.insert(from);
+        if self.replicas.book.backup == Some(from) {
+            self.replicas.released_later.insert(from);
+            self.without_backup(cx, false);
+            // It may have the only contents of what this node gave away. If a copy comes, they are on
+            // two nodes elsewhere.
+            let book = &mut self.replicas.book;
+            let given = core::mem::take(&mut book.given);
+            book.orphans.extend(given.into_keys());
+        } else if !self.replicas.released_later.contains(from) {
+            self.say(cx, from, &Body::Free);
+        }
+        self.pump(cx);
+    }
+
+    /// Backups that leave are told to go, if another one has everything, or there is none.
+    fn part_with_leavers(&mut self, cx: &mut Cx<'_>) {
+        let book = &self.replicas.book;
+        let searches = !book.orphans.is_empty() || !book.requested.is_empty();
+        if searches {
+            return;
+        }
+        if book.alone || book.owed.is_empty() {
+            for node in core::mem::take(&mut self.replicas.released_later).iter() {
+                self.say(cx, node, &Body::Free);
+            }
+        } else if !self.replicas.released_later.is_empty() && self.replicas.commit.is_none() {
+            self.begin_commit(cx);
+        }
+    }
+
+    /// Another backup must have everything. `dead`: what the former one had is gone.
+    fn without_backup(&mut self, cx: &mut Cx<'_>, dead: bool) {
+        if let Some(commit) = self.replicas.commit.take() {
+            cx.end(&commit.backoff, self.segment_timer());
+        }
+        let me = cx.me();
+        let owned = self.pages_where(|page| page.own.hint == me && page.own.version > Version(0));
+        let book = &mut self.replicas.book;
+        book.backup = None;
+        let frozen = core::mem::take(&mut book.frozen);
+        book.stored.extend(&frozen);
+        book.wanted.extend(frozen);
+        book.behind.extend(&owned);
+        match dead {
+            true => book.endangered.extend(owned),
+            false => book.owed.extend(owned),
+        }
+    }
+
+    /// A member is gone.
+    pub(super) fn replica_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        if !self.replicas.on {
+            return;
+        }
+        let ward = self.replicas.wards.remove(&node);
+        self.forget_ward(cx, ward);
+        let replicas = &mut self.replicas;
+        replicas.leavers.remove(node);
+        replicas.users.remove(node);
+        replicas.released_later.remove(node);
+        replicas.book.givers.retain(|_, giver| *giver != node);
+        replicas.book.orphaned_by(node);
+        if replicas.book.backup == Some(node) {
+            self.without_backup(cx, true);
+        }
+        self.pump(cx);
+    }
+
+    /// Whether a page is on its way from here to another node.
+    pub(super) fn is_passing(&self, page: PageIndex) -> bool {
+        let page = self.pages.get(page);
+        page.is_some_and(|page| page.own.passing().is_some())
+    }
+
+    /// Repeats what the backup is asked, and looks at what nobody waits for.
+    pub(super) fn replicas_due(&mut self, cx: &mut Cx<'_>) {
+        if !self.replicas.on {
+            return;
+        }
+        let timer = self.segment_timer();
+        if let Some(commit) = &mut self.replicas.commit
+            && cx.fire(&mut commit.backoff, timer)
+        {
+            self.send_keep(cx);
+        }
+        self.say_farewell(cx);
+        let looks = self.replicas.looks.take_if(|at| *at <= cx.now).is_some();
+        let idle = self.replicas.commit.is_none() && !self.replicas.book.behind.is_empty();
+        if looks && idle && self.look_for_backup(cx) {
+            self.begin_commit(cx);
+        }
+        self.pump(cx);
+    }
+
+    /// This node is no member any more.
+    pub(super) fn forget_replicas(&mut self, cx: &mut Cx<'_>) {
+        let timer = self.segment_timer();
+        let Replicas { on, size, .. } = self.replicas;
+        let fresh = Replicas {
+            on,
+            size,
+            ..Replicas::default()
+        };
+        let mut old = core::mem::replace(&mut self.replicas, fresh);
+        if let Some(commit) = old.commit {
+            cx.end(&commit.backoff, timer);
+        }
+        if let Some(backoff) = old.farewell {
+            cx.end(&backoff, timer);
+        }
+        old.waiting.refuse(cx, &Refusal::NotMember);
+        let staged = old.wards.values().flat_map(Ward::places);
+        let passing = |page: &PageIndex| self.is_passing(*page);
+        let kept = old.book.replicas.iter();
+        let kept = kept.filter_map(|(page, replica)| {
+            replica
+                .place
+                .filter(|place| place != page || !passing(page))
+        });
+        let places: Vec<_> = staged.chain(kept).collect();
+        for place in places {
+            old.book.vacate(cx, self.rules.segment, place);
+        }
+    }
+}
+
+impl PageContext<'_, '_> {
+    /// Whether the page may leave: this node's backup has its contents. If not, a commit leads to
+    /// another call.
+    pub(super) fn is_kept(&mut self) -> bool {
+        let page = self.index;
+        let Some(book) = &mut self.book else {
+            return true;
+        };
+        if book.alone || !book.behind.contains(&page) {
+            return true;
+        }
+        book.wanted.insert(page);
+        false
+    }
+
+    /// Whether a commit under way keeps the page from changing.
+    pub(super) fn is_frozen(&self) -> bool {
+        let book = self.book.as_ref();
+        book.is_some_and(|book| book.frozen.contains(&self.index))
+    }
+
+    /// Stops stores for a commit. Returns the version of the contents, and whether they are zeros; none
+    /// if the page is about to become another one.
+    fn freeze(&mut self) -> Option<(Version, bool)> {
+        let gathers = self.busy().is_some_and(|busy| busy.more.gather.is_some());
+        let empty = !self.page.filled && !self.page.pristine;
+        if !self.is_owner() || gathers || empty {
+            return None;
+        }
+        if self.page.rights == Rights::Write {
+            self.cx.push(Effect::Protect {
+                pages: (self.rules.segment, self.index).into(),
+                mappings: Mappings::All,
+            });
+            self.page.rights = Rights::Read;
+        }
+        Some((self.page.own.version, self.page.pristine))
+    }
+
+    /// This node has become the owner.
+    pub(super) fn now_owned(&mut self) {
+        let at = (self.rules.segment, self.index);
+        if let Some(book) = &mut self.book {
+            book.came(self.cx, at);
+        }
+    }
+
+    /// Ownership goes to a node, as this version. The frame is in the stash.
+    pub(super) fn note_given(&mut self, to: NodeId, version: Version) {
+        let at = (self.rules.segment, self.index);
+        let Some(book) = &mut self.book else { return };
+        book.went(at.1);
+        book.given.insert(at.1, (to, version));
+        if book.backup == Some(to) {
+            // Two nodes have the page: what the backup has would be gone with the new owner.
+            book.drop_replica(self.cx, at, true);
+            let replica = Replica {
+                version: self.page.own.version,
+                place: (!self.page.pristine).then_some(at.1),
+                of: to,
+            };
+            book.replicas.insert(at.1, replica);
+        }
+    }
+}

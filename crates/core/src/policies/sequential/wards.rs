@@ -1,0 +1,291 @@
+//! A node as the backup of others, its *wards*: it keeps their commits, each as a whole or not at all.
+//!
+//! What has come of a commit is staged in the stash. When everything is there, all of it takes the place
+//! of what was kept of these pages before. If the ward is gone before that, the commit never happened:
+//! nobody was shown anything that depends on it.
+
+use super::Sequential;
+use super::book::Replica;
+use super::messages::{Body, Keep, KeepPage, Kept, PAGES};
+use crate::effect::Effect;
+use crate::event::Event;
+use crate::shell::Cx;
+use crate::timers::Timer;
+use pagemesh_wire::{NodeId, PageIndex, Version};
+use serde::{Deserialize, Serialize};
+
+/// What a ward has sent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Ward {
+    /// Its last commit that counts.
+    done: u64,
+    /// The commit that is under way.
+    staged: Option<Staged>,
+    /// This node has, or others have, all that was ever seen of its pages.
+    whole: bool,
+}
+
+impl Default for Ward {
+    fn default() -> Self {
+        Self {
+            done: 0,
+            staged: None,
+            whole: true,
+        }
+    }
+}
+
+/// A commit of which not everything is here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Staged {
+    commit: u64,
+    /// The part that is under way, and which of its places have come.
+    part: u32,
+    got: u64,
+    /// All of that part has come.
+    complete: bool,
+    /// The pages that have come: their versions, and where they are; nowhere if they are zeros.
+    pages: Vec<(PageIndex, Version, Option<PageIndex>)>,
+}
+
+impl Ward {
+    /// Where in the stash things are that do not count yet.
+    pub(super) fn places(&self) -> impl Iterator<Item = PageIndex> + '_ {
+        let staged = self.staged.iter().flat_map(|staged| &staged.pages);
+        staged.filter_map(|(_, _, place)| *place)
+    }
+
+    /// The staged commit, if this part of it is, or can be, under way.
+    fn staged(&mut self, part: u32) -> Option<&mut Staged> {
+        let staged = self.staged.as_mut()?;
+        if staged.complete && part == staged.part + 1 {
+            (staged.part, staged.got, staged.complete) = (part, 0, false);
+        }
+        (staged.part == part).then_some(staged)
+    }
+}
+
+/// Bits for the first places of a part.
+fn first(count: u8) -> u64 {
+    match usize::from(count) {
+        PAGES.. => u64::MAX,
+        count => (1 << count) - 1,
+    }
+}
+
+impl Sequential {
+    /// Makes room for a commit of a ward. False if it is over.
+    fn stage(&mut self, cx: &mut Cx<'_>, from: NodeId, commit: u64) -> bool {
+        let segment = self.rules.segment;
+        let ward = self.replicas.wards.entry(from).or_default();
+        if commit <= ward.done {
+            return false;
+        }
+        let known = ward.staged.as_ref().map_or(0, |staged| staged.commit);
+        if known >= commit {
+            return known == commit;
+        }
+        let dropped: Vec<_> = ward.places().collect();
+        ward.staged = Some(Staged {
+            commit,
+            ..Staged::default()
+        });
+        for place in dropped {
+            self.replicas.book.vacate(cx, segment, place);
+        }
+        true
+    }
+
+    /// A page of a commit has come, with its contents or as zeros.
+    pub(super) fn keep_page(&mut self, cx: &mut Cx<'_>, from: NodeId, page: KeepPage, zeros: bool) {
+        let sane = usize::from(page.place) < PAGES && page.page.0 < self.replicas.size;
+        if !sane || page.commit == u64::MAX {
+            return cx.emit(Event::Malformed {});
+        }
+        if !self.stage(cx, from, page.commit) {
+            return cx.emit(Event::Stale {});
+        }
+        let Some(ward) = self.replicas.wards.get_mut(&from) else {
+            return;
+        };
+        let bit = 1 << page.place;
+        let staged = ward.staged(page.part);
+        let Some(staged) = staged.filter(|staged| staged.got & bit == 0) else {
+            return cx.emit(Event::Stale {});
+        };
+        staged.got |= bit;
+        let place = (!zeros).then(|| self.replicas.book.place());
+        staged.pages.push((page.page, page.version, place));
+        if let Some(place) = place {
+            cx.push(Effect::Stow {
+                segment: self.rules.segment,
+                page: place,
+            });
+        }
+    }
+
+    /// A ward asks what is here of a part of a commit.
+    pub(super) fn keep(&mut self, cx: &mut Cx<'_>, from: NodeId, keep: Keep) {
+        if usize::from(keep.count) > PAGES || keep.count == 0 || keep.commit == u64::MAX {
+            return cx.emit(Event::Malformed {});
+        }
+        if self.replicas.farewell.is_some() {
+            self.say(cx, from, &Body::Leaving);
+        }
+        let lacks = self.lacks(cx, from, keep);
+        let kept = Kept {
+            commit: keep.commit,
+            part: keep.part,
+            lacks,
+        };
+        self.say(cx, from, &Body::Kept(kept));
+    }
+
+    fn lacks(&mut self, cx: &mut Cx<'_>, from: NodeId, keep: Keep) -> u64 {
+        if !self.stage(cx, from, keep.commit) {
+            return 0;
+        }
+        let Some(ward) = self.replicas.wards.get_mut(&from) else {
+            return 0;
+        };
+        // As soon as something may be on one node only, no guess is made about its pages.
+        ward.whole &= keep.whole;
+        let past = |staged: &Staged| keep.part < staged.part;
+        if ward.staged.as_ref().is_some_and(past) {
+            return 0;
+        }
+        let all = first(keep.count);
+        let Some(staged) = ward.staged(keep.part) else {
+            return all;
+        };
+        let lacks = all & !staged.got;
+        if lacks == 0 {
+            staged.complete = true;
+            if keep.last {
+                self.count(cx, from, keep.whole);
+            }
+        }
+        lacks
+    }
+
+    /// Keeps contents, if none as new are kept.
+    fn put_replica(&mut self, cx: &mut Cx<'_>, page: PageIndex, replica: Replica) {
+        let at = (self.rules.segment, page);
+        let passing = self.is_passing(page);
+        let book = &mut self.replicas.book;
+        let known = book.replicas.get(&page);
+        if known.is_none_or(|known| known.version < replica.version) {
+            book.drop_replica(cx, at, passing);
+            book.replicas.insert(page, replica);
+        } else if let Some(place) = replica.place {
+            book.vacate(cx, at.0, place);
+        }
+    }
+
+    /// All of a commit is here: it counts.
+    fn count(&mut self, cx: &mut Cx<'_>, from: NodeId, whole: bool) {
+        let Some(ward) = self.replicas.wards.get_mut(&from) else {
+            return;
+        };
+        let Some(staged) = ward.staged.take() else {
+            return;
+        };
+        (ward.done, ward.whole) = (staged.commit, whole);
+        for (page, version, place) in staged.pages {
+            let of = from;
+            self.put_replica(cx, page, Replica { version, place, of });
+        }
+    }
+
+    /// A ward is gone: what did not count never happened.
+    pub(super) fn forget_ward(&mut self, cx: &mut Cx<'_>, ward: Option<Ward>) {
+        let Some(ward) = ward else { return };
+        self.replicas.book.unsure |= !ward.whole;
+        for place in ward.places().collect::<Vec<_>>() {
+            self.replicas.book.vacate(cx, self.rules.segment, place);
+        }
+    }
+
+    /// Pages that this node gave away are on a second node there.
+    pub(super) fn released(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        pages: &[(PageIndex, Version)],
+    ) {
+        if pages.len() > PAGES {
+            return cx.emit(Event::Malformed {});
+        }
+        let book = &mut self.replicas.book;
+        for (page, version) in pages {
+            let over = |(to, since): &mut (NodeId, Version)| *to == from && *since <= *version;
+            if let Some(given) = book.given.get_mut(page)
+                && over(given)
+            {
+                book.given.remove(page);
+            }
+        }
+        self.drop_older(cx, pages);
+        if let Some(backup) = self.replicas.book.backup
+            && backup != from
+        {
+            self.say(cx, backup, &Body::Drop(pages.to_vec()));
+        }
+    }
+
+    /// What is kept here of these pages before these versions is needed no more.
+    pub(super) fn drop_older(&mut self, cx: &mut Cx<'_>, pages: &[(PageIndex, Version)]) {
+        if pages.len() > PAGES {
+            return cx.emit(Event::Malformed {});
+        }
+        for (page, version) in pages {
+            let at = (self.rules.segment, *page);
+            let passing = self.is_passing(*page);
+            let book = &mut self.replicas.book;
+            let known = book.replicas.get(page);
+            if known.is_some_and(|known| known.version < *version) {
+                book.drop_replica(cx, at, passing);
+            }
+        }
+    }
+
+    /// A ward needs this node, which leaves, no more.
+    pub(super) fn freed(&mut self, cx: &mut Cx<'_>, from: NodeId) {
+        let ward = self.replicas.wards.remove(&from);
+        for place in ward.iter().flat_map(Ward::places).collect::<Vec<_>>() {
+            self.replicas.book.vacate(cx, self.rules.segment, place);
+        }
+    }
+
+    /// This node leaves: its wards are to choose another backup. Returns how many have not, and how
+    /// many pages without an owner are to be found before it goes.
+    pub(super) fn leave_wards(&mut self, cx: &mut Cx<'_>) -> usize {
+        let left = self.replicas.wards.len();
+        if left > 0 && self.replicas.farewell.is_none() {
+            let timer = Timer::Segment(self.rules.segment);
+            self.replicas.farewell = Some(cx.backoff(timer));
+            self.tell_wards(cx);
+        }
+        let book = &self.replicas.book;
+        left + book.orphans.len() + book.requested.len()
+    }
+
+    fn tell_wards(&self, cx: &mut Cx<'_>) {
+        for ward in self.replicas.wards.keys() {
+            self.say(cx, *ward, &Body::Leaving);
+        }
+    }
+
+    /// Tells the wards again, if that is due.
+    pub(super) fn say_farewell(&mut self, cx: &mut Cx<'_>) {
+        let timer = Timer::Segment(self.rules.segment);
+        if self.replicas.wards.is_empty() {
+            return;
+        }
+        if let Some(backoff) = &mut self.replicas.farewell
+            && cx.fire(backoff, timer)
+        {
+            self.tell_wards(cx);
+        }
+    }
+}
