@@ -150,8 +150,14 @@ impl Book {
 
     /// A node is gone: what it owned has no owner, as far as this node knows.
     pub(super) fn orphaned_by(&mut self, node: NodeId) {
-        let given = self.given.extract_if(.., |_, (to, _)| *to == node);
-        self.orphans.extend(given.map(|(page, _)| page));
+        let orphans = &mut self.orphans;
+        self.given.retain(|page, (to, _)| {
+            let gone = *to == node;
+            if gone {
+                orphans.insert(*page);
+            }
+            !gone
+        });
         let kept = self.replicas.iter();
         let kept = kept.filter(|(_, replica)| replica.of == node);
         self.orphans.extend(kept.map(|(page, _)| *page));
