@@ -315,8 +315,8 @@ WAITS = {
     "RLock with a limit": "pagemesh.RLock(sys.argv[1] + '-r').acquire(timeout=60)",
     "BoundedSemaphore": "s = pagemesh.BoundedSemaphore(1); s.acquire(); s.acquire(timeout=60)",
     "Condition.wait_for": "c = pagemesh.Condition(); c.acquire(); c.wait_for(lambda: False, 60)",
-    "Array.barrier": "pagemesh.array(sys.argv[1] + '-a', 4).barrier(2)",
-    "Array.barrier with a limit": "pagemesh.array(sys.argv[1] + '-a', 4).barrier(2, timeout=60)",
+    "Array.barrier": "pagemesh.attach(sys.argv[1] + '-held').barrier(2)",
+    "Array.barrier with a limit": "pagemesh.attach(sys.argv[1] + '-held').barrier(2, timeout=60)",
     "Array.lock": "pagemesh.attach(sys.argv[1] + '-held').lock().acquire()",
 }
 
@@ -348,5 +348,3 @@ def test_waiting_lets_others_run_and_ends_at_ctrl_c(cluster, name, wait):
         assert (out, err) == ("interrupted\n", "")
     for made in (lock, again, held):
         made.unlink()
-    if "-a" in wait:
-        pagemesh.unlink(f"{name}-a")

@@ -337,6 +337,7 @@ mod tests {
             let name = match format!("{item:?}").to_uppercase().as_str() {
                 "F32" => "FLOAT".to_owned(),
                 "F64" => "DOUBLE".to_owned(),
+                "DONTNEEDSHORT" => "DONTNEED_SHORT".to_owned(),
                 other => other.to_owned(),
             };
             let (name, number) = (format!("PAGEMESH_{prefix}{name}"), number.to_string());
