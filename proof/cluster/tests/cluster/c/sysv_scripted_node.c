@@ -96,7 +96,8 @@ static int each_call(int key) {
     if (p == (char *)-1) return 1;
     p[5000] = 7;
     if (shmctl(id, IPC_STAT, &ds) || ds.shm_nattch != 1) return 2;
-    if (shmdt(p) || shmctl(id, IPC_RMID, NULL)) return 3;
+    if (shmdt(p)) return 3;
+    if (shmctl(id, IPC_RMID, NULL)) return 11;
     id = semget(key, 2, IPC_CREAT | IPC_EXCL | 0600);
     if (id < 0 || semctl(id, 0, SETALL, all)) return 4;
     int r;
@@ -237,6 +238,7 @@ static void perform(char *word, char *rest) {
         /* each_call KEY TIMES: what failed, or 0. */
         int r = 0;
         for (int i = 0; i < b && r == 0; i++) r = each_call(a);
+        if (r) fprintf(stderr, "each_call fails at step %d: %m\n", r);
         say(r);
     } else if (!strcmp(word, "use_up")) {
         /* use_up FAMILY ID RANK: why that ended. */
