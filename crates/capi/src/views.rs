@@ -82,6 +82,22 @@ pub extern "C" fn pagemesh_unmap_views(base: *mut c_void) -> c_int {
     })
 }
 
+/// Does something with a kind of view of a segment.
+///
+/// # Safety
+/// The segment is a handle.
+unsafe fn on_view(
+    segment: *mut Handle,
+    bits: c_int,
+    work: impl FnOnce(&Handle, View) -> Result<(), Failure>,
+) -> c_int {
+    call(-1, || {
+        // SAFETY: the caller promises it.
+        work(unsafe { borrow(segment)? }, view(bits)?)?;
+        Ok(0)
+    })
+}
+
 /// Drops copies, or publishes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_purge(
@@ -90,12 +106,13 @@ pub unsafe extern "C" fn pagemesh_purge(
     offset: u64,
     length: u64,
 ) -> c_int {
-    call(-1, || {
-        // SAFETY: the header asks for a handle.
-        let Handle { segment, .. } = unsafe { borrow(segment)? };
-        segment.purge(view(bits)?, offset..offset.saturating_add(length))?;
-        Ok(0)
-    })
+    let bytes = offset..offset.saturating_add(length);
+    // SAFETY: the header asks for a handle.
+    unsafe {
+        on_view(segment, bits, |of, view| {
+            Ok(of.segment.purge(view, bytes)?)
+        })
+    }
 }
 
 /// Drops copies from memory.
@@ -106,12 +123,13 @@ pub unsafe extern "C" fn pagemesh_page_out(
     offset: u64,
     length: u64,
 ) -> c_int {
-    call(-1, || {
-        // SAFETY: the header asks for a handle.
-        let Handle { segment, .. } = unsafe { borrow(segment)? };
-        segment.page_out(view(bits)?, offset..offset.saturating_add(length))?;
-        Ok(0)
-    })
+    let bytes = offset..offset.saturating_add(length);
+    // SAFETY: the header asks for a handle.
+    unsafe {
+        on_view(segment, bits, |of, view| {
+            Ok(of.segment.page_out(view, bytes)?)
+        })
+    }
 }
 
 /// Locks pages into this node.
@@ -122,13 +140,18 @@ pub unsafe extern "C" fn pagemesh_lock_view(
     offset: u64,
     length: u64,
 ) -> c_int {
-    call(-1, || {
-        // SAFETY: the header asks for a handle.
-        let Handle { segment, pins, .. } = unsafe { borrow(segment)? };
-        let pin = segment.lock_view(view(bits)?, offset..offset.saturating_add(length))?;
-        pins.lock().entry((offset, length)).or_default().push(pin);
-        Ok(0)
-    })
+    let bytes = offset..offset.saturating_add(length);
+    let lock = |of: &Handle, view| {
+        let pin = of.segment.lock_view(view, bytes)?;
+        of.pins
+            .lock()
+            .entry((offset, length))
+            .or_default()
+            .push(pin);
+        Ok(())
+    };
+    // SAFETY: the header asks for a handle.
+    unsafe { on_view(segment, bits, lock) }
 }
 
 /// Creates or opens a board.

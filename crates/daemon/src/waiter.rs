@@ -137,8 +137,8 @@ impl Waiter {
             Programs::Wait => WHILE_ALL_WAIT,
             Programs::Watch => (self.states.mean * USUAL).clamp(AFTER_ACTIVITY, WHILE_ALL_WAIT),
         };
-        // Whoever publishes a hundred times a second is not waited for awake: other daemons and readers
-        // of the same state want this processor now.
+        // The daemon does not stay awake for a writer that publishes a hundred times a second: other
+        // daemons, and readers of the same state, want this processor now.
         let done = programs == Programs::Watch || self.last_activity <= self.states.last;
         if done && programs != Programs::Wait && self.states.is_slow() {
             return false;

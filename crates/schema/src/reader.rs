@@ -315,7 +315,7 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
     serde::forward_to_deserialize_any! { i128 u128 f32 char }
 }
 
-/// What is left of a list or map.
+/// The rest of a list or map that is being read.
 struct Parts<'a, 'de> {
     reader: &'a mut Reader<'de>,
     left: u32,

@@ -44,9 +44,9 @@ pub(crate) struct Instants<W: Ord> {
     /// The stores to each word that a load may find, the oldest first.
     words: BTreeMap<W, Vec<Store>>,
     hosts: BTreeMap<usize, Host>,
-    /// Who released each lock last, after so many stores.
+    /// The host that released each lock last, after so many stores of its own.
     locks: BTreeMap<u64, (usize, u64)>,
-    /// Who arrived at each barrier, after so many stores.
+    /// The hosts that arrived at each barrier, after so many stores of their own.
     barriers: BTreeMap<u64, Vec<(usize, u64)>>,
 }
 

@@ -160,7 +160,7 @@ pub enum Request {
     Counters,
     /// Put a mark into this node's time stamps (M22). → [`Reply::Done`].
     Stamp {
-        /// Whatever the program likes.
+        /// A number that the program chooses.
         tag: u64,
     },
     /// Time stamps from number `from` on (M22). → [`Reply::Stamps`].

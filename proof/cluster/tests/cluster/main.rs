@@ -16,6 +16,7 @@ mod children;
 mod compressing;
 mod conditions;
 mod coordinators;
+mod counting;
 mod daemon_deaths;
 mod debuggers;
 mod exports;

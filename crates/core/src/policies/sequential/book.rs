@@ -85,7 +85,7 @@ impl Book {
         });
     }
 
-    /// What is kept of a page is needed no more. The stash of a page itself stays while it is `passing`.
+    /// The replica of a page is needed no more. The stash of the page itself stays while that is `passing`.
     pub(super) fn drop_replica(
         &mut self,
         cx: &mut Cx<'_>,

@@ -23,8 +23,8 @@ pub enum Body {
     /// From the owner of pages to the node that gave them: they are on a second node, at least at these
     /// versions. At most [`PAGES`].
     Release(Vec<(PageIndex, Version)>),
-    /// To the backup: what it has of these pages before these versions is needed no more. At most
-    /// [`PAGES`].
+    /// To the backup: its replicas of these pages, if older than these versions, are needed no more. At
+    /// most [`PAGES`].
     Drop(Vec<(PageIndex, Version)>),
 }
 

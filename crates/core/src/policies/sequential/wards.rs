@@ -233,7 +233,7 @@ impl Sequential {
         }
     }
 
-    /// What is kept here of these pages before these versions is needed no more.
+    /// Replicas of these pages that are older than these versions are needed no more.
     pub(super) fn drop_older(&mut self, cx: &mut Cx<'_>, pages: &[(PageIndex, Version)]) {
         if pages.len() > PAGES {
             return cx.emit(Event::Malformed {});
