@@ -189,6 +189,9 @@ impl World {
         let leaves = self.hosts[asked.host].leaves;
         let expected = match (&step, why) {
             (_, Refusal::Cancelled) => asked.withdrawn,
+            // Another process of the host holds the segment; or the hold has ended, or the host leaves:
+            // what saves gives up.
+            (Step::Hold(_) | Step::EndHold(_), Refusal::Limit(_) | Refusal::NotMember) => true,
             (Step::Open { create: false, .. }, Refusal::NotFound) | (_, Refusal::NotMember) => {
                 let again = self.orphaned(&step, asked.host);
                 let steps = &mut self.processes.threads[id.0].steps;
@@ -203,8 +206,6 @@ impl World {
                 Refusal::Exists,
             )
             | (Step::Stat(_) | Step::Remove(_), Refusal::NotFound) => true,
-            // Another process of the host holds the segment; or the hold has ended.
-            (Step::Hold(_) | Step::EndHold(_), Refusal::Limit(_)) => true,
             // The coordinator was heard after all, or was silent for too long.
             (Step::Promote, Refusal::Invalid(_)) => {
                 self.after(100_000_000, Happening::Misfortune(Fault::Promote));

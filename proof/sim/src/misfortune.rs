@@ -10,6 +10,9 @@ use crate::world::{Happening, Host, Life, Pending, World};
 use pagemesh_core::{Budgets, Input, Placement, Time};
 use pagemesh_wire::{ClientId, NodeId, PageCount, SyncKey};
 
+/// A fault whose time has not come yet waits so many nanoseconds.
+const RETRY: u64 = 1_000_000;
+
 /// True if a living host holds these contents of a page.
 fn is_kept(hosts: &[Host], key: PageKey, words: &Words) -> bool {
     let mut up = hosts
@@ -49,11 +52,16 @@ impl World {
             }
             Fault::Leave { .. } => {}
             Fault::FirstFails { crash } => {
-                // Hosts ask the first one alone for admission.
-                let admitted = self.hosts.iter().all(|host| host.id.is_some());
+                // Hosts ask the first one alone for admission; it refuses one that it took for dead
+                // before it heard that it was admitted.
+                let answered = |host: &Host| host.id.is_some() || host.node.out().is_some();
+                let admitted = self.hosts.iter().all(answered);
                 let ready = self.setting.keeps || self.standby().is_some();
                 match (admitted && ready, crash) {
-                    (false, _) => self.after(1_000_000, Happening::Misfortune(fault)),
+                    (false, _) => {
+                        self.losses.late += RETRY;
+                        self.after(RETRY, Happening::Misfortune(fault));
+                    }
                     (true, true) => self.crash(0, "crashes")?,
                     (true, false) => {
                         // Calls to it may be refused until another host takes over.

@@ -86,8 +86,10 @@ fn phases(world: &mut World, plan: Plan) -> Check {
     }
     run_until(world, plan.heal_at)?;
     if world.setting.standby || world.setting.keeps {
-        // Programs may have ended before the standby is promoted.
-        while world.next_time().is_some_and(|next| next <= plan.heal_at) {
+        // Programs may have ended before the standby is promoted, and the first host fails later than
+        // planned if another one was admitted late.
+        let heal_at = |world: &World| Time(plan.heal_at.0 + world.losses.late.min(PATIENCE));
+        while world.next_time().is_some_and(|next| next <= heal_at(world)) {
             world.step()?;
         }
     }

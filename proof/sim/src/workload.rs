@@ -18,6 +18,9 @@ const NEWS: usize = 6;
 const PHASE: usize = 7;
 const _: () = assert!(PHASE < WORDS);
 
+/// The lock of a segment that one saving process at a time holds.
+const SAVERS: u64 = 3000;
+
 /// The task of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
@@ -87,7 +90,8 @@ impl Workload<'_> {
             let clients = self.dice.between(1, 2);
             for _ in 0..clients {
                 let may_die = self.features.client_deaths && self.dice.chance(300);
-                let mortal = doomed.contains(&host) || may_die && !cast.is_empty();
+                let somebody_stays = cast.iter().any(|part| !part.2);
+                let mortal = doomed.contains(&host) || may_die && somebody_stays;
                 let threads = self.dice.between(1, 3);
                 let roles = (0..threads).map(|_| self.plain_role()).collect();
                 cast.push((host, roles, mortal));
@@ -404,20 +408,27 @@ impl Workload<'_> {
         steps.push(Step::Unpin { seg, first, count });
     }
 
-    /// Holds a segment, and copies it.
+    /// Holds a segment, and copies it. As those who save do, under a lock of the segment: two holds on
+    /// two nodes at once may each keep what the other one waits for.
     fn save(&mut self, steps: &mut Vec<Step>) {
         let seg = self.holds.index(self.mains);
-        steps.push(Step::Hold(seg));
+        let mut body = vec![Step::Hold(seg)];
         for page in 0..self.setting.segments[seg].pages {
-            steps.push(Step::Load(Place {
+            body.push(Step::Load(Place {
                 seg: Seg::Main(seg),
                 mapping: 0,
                 page,
                 word: self.holds.index(FREE_WORDS),
             }));
         }
-        steps.push(Step::Think(self.holds.below(300_000)));
-        steps.push(Step::EndHold(seg));
+        body.push(Step::Think(self.holds.below(300_000)));
+        body.push(Step::EndHold(seg));
+        let number = SAVERS;
+        steps.push(Step::Locked {
+            lock: Sync { seg, number },
+            patience: None,
+            body,
+        });
     }
 
     fn inquiry(&mut self) -> Step {

@@ -390,7 +390,9 @@ impl World {
 
     /// A daemon stops handling for a while.
     pub(crate) fn pause(&mut self, host: usize, length: u64) {
-        self.hosts[host].paused_until = Time(self.now.0 + length);
+        // It may stand still for longer already.
+        let until = &mut self.hosts[host].paused_until;
+        *until = (*until).max(Time(self.now.0 + length));
     }
 
     /// A daemon takes longer for everything, for a while.

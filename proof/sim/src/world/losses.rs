@@ -9,6 +9,8 @@ pub(crate) struct Losses {
     pub(crate) casualties: bool,
     /// Some host has crashed: calls to it may be refused.
     pub(crate) crashed: bool,
+    /// How many nanoseconds later than planned the first host failed.
+    pub(crate) late: u64,
     /// Some node has heard that another left.
     pub(crate) somebody_left: bool,
 }

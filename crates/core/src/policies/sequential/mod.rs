@@ -282,7 +282,10 @@ impl Sequential {
         let Addressee::Subject(Subject::Page { page, .. }) = message.addressee() else {
             return cx.emit(Event::Stale {});
         };
-        self.meet(cx, from);
+        // A search is answered by nodes, too, that do not know the segment.
+        if !matches!(message, Message::Located(_)) {
+            self.meet(cx, from);
+        }
         // A page that came unasked must not push out another: two full nodes would go on for ever.
         let asked = cx.shell.memory.is_bounded() && self.wants(page);
         match message {

@@ -9,7 +9,8 @@ use crate::time::Time;
 use core::fmt::Write as _;
 use core::time::Duration;
 use pagemesh_wire::peer::{
-    Ask, Contents, Data, Invalidate, InvalidateAck, Message, Pass, PassAck, Placement, Waiter,
+    Ask, Contents, Data, Invalidate, InvalidateAck, Located, Message, Pass, PassAck, Placement,
+    Spare, Waiter,
 };
 use pagemesh_wire::{NodeSet, RequestId, Version};
 
@@ -407,4 +408,28 @@ fn page_states() {
 #[test]
 fn page_states_of_the_fixed_manager() {
     compare("page-states-fixed.md", Manager::Fixed);
+}
+
+/// A node that answers a search need not know the segment, so it gets no pages unasked.
+#[test]
+fn who_answers_a_search_is_not_met() {
+    let mut bench = Bench::new(Manager::Dynamic);
+    bench.shell.memory.budgets.frames.0 = 1;
+    let subject = Subject::Page {
+        segment: segment(),
+        page: PAGE,
+    };
+    let located = Located {
+        subject,
+        request: RequestId(1),
+        version: Version(0),
+        owner: HOME,
+        spare: Spare::None,
+        passing: false,
+    };
+    bench.message(OTHER, Message::Located(located));
+    assert_eq!(bench.policy.met, NodeSet::EMPTY);
+    let version = Version(0);
+    bench.message(OTHER, Message::PassAck(PassAck { subject, version }));
+    assert_eq!(bench.policy.met, NodeSet::only(OTHER));
 }
