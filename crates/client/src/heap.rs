@@ -55,14 +55,17 @@ pub struct HeapOptions {
     pub reserve: u64,
     /// The consistency policy of its memory.
     pub policy: Policy,
+    /// Other nodes that keep what a node stored before another could see it: 0 or 1.
+    pub replicas: u8,
 }
 
 impl Default for HeapOptions {
-    /// 256 GiB, policy `sequential`.
+    /// 256 GiB, policy `sequential`, no replicas.
     fn default() -> Self {
         Self {
             reserve: 256 << 30,
             policy: Policy::default(),
+            replicas: 0,
         }
     }
 }
@@ -119,7 +122,7 @@ impl Heap {
             return Err(Error::Invalid("a shared heap has at most 4 TiB"));
         }
         let height = tree::order_of(reserve);
-        let segment = create(mesh, job, height, options.policy)?;
+        let segment = create(mesh, job, height, options)?;
         let books_at = tree::GRAIN << height;
         let books = segment.map_at(None, books_at, segment.size() - books_at, true)?;
         let memory = place(&segment, &books, books_at, job.size())?;
@@ -341,14 +344,15 @@ fn root_at(slot: usize) -> Result<usize> {
 }
 
 /// Opens the segment of the heap; rank 0 creates it, and its node is the home.
-fn create(mesh: &Mesh, job: &Job, height: u32, policy: Policy) -> Result<Segment> {
+fn create(mesh: &Mesh, job: &Job, height: u32, heap: HeapOptions) -> Result<Segment> {
     let job_name = job.segment().name();
     let name = format!("heap.{}", job_name.strip_prefix("job.").unwrap_or(job_name));
     let size = (tree::GRAIN << height) + TREE + tree::size(height);
     let meeting = job.barrier(MEETING);
     if job.rank() == 0 {
         let options = Options {
-            policy,
+            policy: heap.policy,
+            replicas: heap.replicas,
             exclusive: true,
             ..Options::default()
         };
@@ -358,7 +362,8 @@ fn create(mesh: &Mesh, job: &Job, height: u32, policy: Policy) -> Result<Segment
     }
     undisturbed(|| meeting.wait())?;
     let segment = mesh.open(&name, Access::Writable)?;
-    if segment.size() != size || segment.info().spec.policy != policy {
+    let spec = &segment.info().spec;
+    if segment.size() != size || (spec.policy, spec.replicas) != (heap.policy, heap.replicas) {
         return Err(HeapError::Disagree.into());
     }
     Ok(segment)

@@ -37,6 +37,7 @@ pub(super) enum Order {
         name: String,
         pages: u32,
         policy: String,
+        replicas: u8,
     },
     /// Create and map a private segment, of which so many pages may be in memory here.
     OpenPrivate {
@@ -239,16 +240,15 @@ impl Actor {
                     manager: pagemesh::Manager::Dynamic,
                     window: pagemesh::Window::Nanos(nanos),
                 };
-                self.open(name, *pages, window_nanos.map(sequential))
+                let policy = window_nanos.map(sequential).unwrap_or_default();
+                self.open(name, *pages, under(policy))
             }
             Order::OpenWith {
                 name,
                 pages,
                 policy,
-            } => {
-                let policy = policy.parse().map_err(anyhow::Error::msg)?;
-                self.open(name, *pages, Some(policy))
-            }
+                replicas,
+            } => self.open_with(name, *pages, policy, *replicas),
             Order::OpenPrivate { name, pages, local } => self.open_private(name, *pages, *local),
             Order::OpenFrames { name, pages } => self.open_frames(name, *pages),
             Order::ReadFile { file, pages } => {
@@ -330,11 +330,26 @@ impl Actor {
         }
     }
 
+    fn open_with(
+        &mut self,
+        name: &str,
+        pages: u32,
+        policy: &str,
+        replicas: u8,
+    ) -> Result<Vec<u64>> {
+        let policy = policy.parse().map_err(anyhow::Error::msg)?;
+        let options = Options {
+            replicas,
+            ..under(policy)
+        };
+        self.open(name, pages, options)
+    }
+
     fn open_private(&mut self, name: &str, pages: u32, local: u32) -> Result<Vec<u64>> {
         let policy: Policy = "private".parse().map_err(anyhow::Error::msg)?;
         let local = ByteLen(u64::from(local) * 4096);
         let policy = policy.with_local(local).map_err(anyhow::Error::msg)?;
-        self.open(name, pages, Some(policy))
+        self.open(name, pages, under(policy))
     }
 
     fn own(&mut self, pages: u32) -> Vec<u64> {
@@ -367,13 +382,9 @@ impl Actor {
         Ok(&self.testbed.as_ref().context("no segment is open")?.1)
     }
 
-    fn open(&mut self, name: &str, pages: u32, policy: Option<Policy>) -> Result<Vec<u64>> {
+    fn open(&mut self, name: &str, pages: u32, options: Options) -> Result<Vec<u64>> {
         let mesh = Mesh::connect()?;
         let size = u64::from(pages) * 4096;
-        let options = Options {
-            policy: policy.unwrap_or_default(),
-            ..Options::default()
-        };
         let segment = mesh
             .create(name, size, options)
             .or_else(|_| mesh.open(name, Access::Writable))?;
@@ -488,6 +499,14 @@ fn counters() -> Result<Vec<u64>> {
     let of = |name: &&str| counted.iter().find(|(known, _)| known == name);
     let of = |name| of(name).map_or(0, |(_, count)| *count);
     Ok(COUNTED.iter().map(of).collect())
+}
+
+/// A segment of this policy, otherwise as by default.
+fn under(policy: Policy) -> Options {
+    Options {
+        policy,
+        ..Options::default()
+    }
 }
 
 fn timed(count: u32, mut work: impl FnMut() -> Result<()>) -> Result<Vec<u64>> {

@@ -127,6 +127,17 @@ impl<'q> Stand<'q> {
 
     /// Runs a program on all nodes, under a policy.
     pub(super) fn run(&self, path: &Path, arguments: &[String], policy: &str) -> Result<Outcome> {
+        self.run_replicated(path, arguments, policy, 0)
+    }
+
+    /// The same, with so many replicas of what is shared.
+    pub(super) fn run_replicated(
+        &self,
+        path: &Path,
+        arguments: &[String],
+        policy: &str,
+        replicas: u8,
+    ) -> Result<Outcome> {
         /// A job of its own for each run.
         static JOB: AtomicU64 = AtomicU64::new(0);
         let job = JOB.fetch_add(1, Ordering::Relaxed).to_string();
@@ -138,6 +149,7 @@ impl<'q> Stand<'q> {
             command
                 .args(arguments)
                 .args(["--", "--stats", "--policy", policy])
+                .arg(format!("--replicas={replicas}"))
                 .env("PAGEMESH_JOB", &job);
             let copy = copies::start(&mut command, path)?;
             self.pin(number, copy.id())?;

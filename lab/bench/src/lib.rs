@@ -27,6 +27,7 @@ mod quota;
 mod raw;
 mod readers;
 mod recorder;
+mod replicas;
 mod report;
 mod stream;
 mod sync;
@@ -90,6 +91,8 @@ enum Which {
     Peers(peers::Peers),
     /// How long many nodes take to read what one wrote, beside one node
     Readers(readers::Readers),
+    /// What it costs that another node has what a node stored before any sees it
+    Replicas(replicas::Replicas),
     /// How fast a segment is read and written from front to back, beside TCP
     Stream(stream::Stream),
     /// What locks and barriers cost, beside the raw round trip
@@ -194,6 +197,7 @@ impl Which {
             Self::Peers(peers) => peers.measure()?,
             Self::Turns(turns) => turns.measure()?,
             Self::Readers(readers) => readers.measure()?,
+            Self::Replicas(replicas) => replicas.measure()?,
             Self::Stream(stream) => stream.measure()?,
             Self::Agent(agent) => return agent.run(),
             Self::Burn(burn) => return burn.run(),

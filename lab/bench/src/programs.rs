@@ -10,7 +10,7 @@ use super::quota::Quota;
 use super::report::Machine;
 use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
-use kernels::{KERNELS, Kernel};
+pub(super) use kernels::{KERNELS, Kernel};
 use pagemesh_cli::sandbox::Plan;
 use pagemesh_cli::{Exit, Format, Global, output};
 use serde::Serialize;
@@ -67,7 +67,7 @@ pub(super) struct Programs {
 /// How large the problems are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
-enum Size {
+pub(super) enum Size {
     /// Done in parts of a second.
     Small,
     /// One to ten seconds on one processor.

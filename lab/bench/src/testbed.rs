@@ -255,10 +255,22 @@ impl Testbed {
 
     /// As [`Testbed::open`], with a policy by its name.
     pub(super) fn open_with(&mut self, name: &str, pages: u32, policy: &str) -> Result<()> {
+        self.open_replicated(name, pages, policy, 0)
+    }
+
+    /// As [`Testbed::open_with`], with so many replicas.
+    pub(super) fn open_replicated(
+        &mut self,
+        name: &str,
+        pages: u32,
+        policy: &str,
+        replicas: u8,
+    ) -> Result<()> {
         let order = Order::OpenWith {
             name: name.to_owned(),
             pages,
             policy: policy.to_owned(),
+            replicas,
         };
         (0..self.agents.len()).try_for_each(|agent| self.ask(agent, &order).map(drop))
     }

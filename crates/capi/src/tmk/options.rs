@@ -41,6 +41,7 @@ pub fn read(
     for (name, set) in [
         ("PAGEMESH_POLICY", policy as Set),
         ("PAGEMESH_HEAP", heap),
+        ("PAGEMESH_REPLICAS", replicas),
         ("PAGEMESH_STATS", statistics),
     ] {
         if let Some(value) = variable(name).filter(|value| !value.is_empty()) {
@@ -56,6 +57,7 @@ pub fn read(
         let set: Set = match name {
             "--policy" => policy,
             "--heap" => heap,
+            "--replicas" => replicas,
             "-n" => processes,
             "--stats" => {
                 options.statistics = true;
@@ -70,7 +72,7 @@ pub fn read(
     Ok(options)
 }
 
-const KNOWN: &str = "there are --policy NAME, --heap SIZE, --stats and -n N";
+const KNOWN: &str = "there are --policy NAME, --heap SIZE, --replicas N, --stats and -n N";
 
 type Set = fn(&mut Options, &str) -> Result<(), String>;
 
@@ -81,6 +83,15 @@ fn policy(options: &mut Options, value: &str) -> Result<(), String> {
 
 fn heap(options: &mut Options, value: &str) -> Result<(), String> {
     options.heap.reserve = value.parse::<pagemesh::ByteLen>()?.0;
+    Ok(())
+}
+
+fn replicas(options: &mut Options, value: &str) -> Result<(), String> {
+    options.heap.replicas = match value {
+        "0" => 0,
+        "1" => 1,
+        _ => return Err("0 or 1".to_owned()),
+    };
     Ok(())
 }
 
@@ -114,8 +125,9 @@ mod tests {
     #[test]
     fn what_is_before_the_dashes_is_the_programs_own() {
         assert_eq!(of("program --heap x -n 9", &[]), Ok(Options::default()));
-        let options = of("program -n 9 -- --heap=1G -n 2 --stats", &[]).unwrap();
+        let options = of("program -n 9 -- --heap=1G --replicas 1 -n 2 --stats", &[]).unwrap();
         assert_eq!(options.heap.reserve, 1 << 30);
+        assert_eq!(options.heap.replicas, 1);
         assert_eq!(options.processes, Some(2));
         assert!(options.statistics);
     }
@@ -136,6 +148,7 @@ mod tests {
             ("p -- --policy loose", "there is sequential"),
             ("p -- --heap 9X", "unknown unit"),
             ("p -- -n two", "not a number"),
+            ("p -- --replicas 2", "0 or 1"),
         ] {
             let words = of(words, &[]).unwrap_err();
             assert!(words.contains(expected), "{words}");

@@ -42,7 +42,12 @@ pub(crate) struct Run {
 }
 
 /// Variables of ours that are meant for programs: see `docs/treadmarks.md`.
-const FOR_PROGRAMS: [&str; 3] = ["PAGEMESH_POLICY", "PAGEMESH_HEAP", "PAGEMESH_STATS"];
+const FOR_PROGRAMS: [&str; 4] = [
+    "PAGEMESH_POLICY",
+    "PAGEMESH_HEAP",
+    "PAGEMESH_REPLICAS",
+    "PAGEMESH_STATS",
+];
 
 impl Run {
     pub(crate) fn run(self, global: &Global) -> Result<Exit> {

@@ -4,15 +4,15 @@ use super::Size;
 
 /// A program of `lab/apps/kernels/`. Arguments are separated by blanks.
 #[derive(Debug)]
-pub(super) struct Kernel {
-    pub(super) name: &'static str,
-    pub(super) file: &'static str,
+pub(in super::super) struct Kernel {
+    pub(in super::super) name: &'static str,
+    pub(in super::super) file: &'static str,
     small: &'static str,
     full: &'static str,
 }
 
 /// In the order of tables.
-pub(super) const KERNELS: [Kernel; 9] = [
+pub(in super::super) const KERNELS: [Kernel; 9] = [
     Kernel {
         name: "fft",
         file: "fft",
@@ -72,7 +72,7 @@ pub(super) const KERNELS: [Kernel; 9] = [
 
 impl Kernel {
     /// What it is told.
-    pub(super) fn arguments(&self, size: Size) -> Vec<String> {
+    pub(in super::super) fn arguments(&self, size: Size) -> Vec<String> {
         let words = match size {
             Size::Small => self.small,
             Size::Full => self.full,
