@@ -104,6 +104,14 @@ impl Node {
         self.shell.spoken
     }
 
+    /// The public key of a coordinator that goes on from its disk, if this node has promised to
+    /// believe it and does not know it as a member yet: its datagrams are taken like a member's, or it
+    /// could not say that it is one when the session ends in which it asked.
+    #[must_use]
+    pub fn awaited(&self) -> Option<PublicKey> {
+        self.services.membership.awaited(self.shell.view.term)
+    }
+
     /// The public key of a member's datagrams.
     #[must_use]
     pub fn key_of(&self, node: NodeId) -> Option<PublicKey> {

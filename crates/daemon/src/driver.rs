@@ -161,7 +161,7 @@ impl Driver {
     }
 
     fn carry_out(&mut self, now: Time, payloads: Payloads<'_>) {
-        self.executor.network.meet(self.node.view());
+        self.executor.network.meet(&self.node);
         self.executor.carry_out(now.0, &mut self.effects, payloads);
     }
 

@@ -7,12 +7,12 @@ use crate::options::Compress;
 use crate::packing::Packing;
 use crate::sealing::Sealing;
 use crate::shared_messages::SharedMessages;
-use pagemesh_core::Time;
+use pagemesh_core::{Node, Time};
 use pagemesh_os::impair::{Impairer, Impairment};
 use pagemesh_os::udp::Udp;
 use pagemesh_seal::{Identity, Refused};
 use pagemesh_wire::header::{Header, MAX_DATAGRAM};
-use pagemesh_wire::peer::{MemberView, Message};
+use pagemesh_wire::peer::Message;
 use pagemesh_wire::{NodeId, PublicKey};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -120,9 +120,10 @@ impl Network {
     }
 
     /// Learns who the members are, before anything is sent to them.
-    pub(crate) fn meet(&mut self, view: &MemberView) {
+    pub(crate) fn meet(&mut self, node: &Node) {
+        let view = node.view();
         if let Some(sealing) = &mut self.sealing {
-            sealing.meet(view);
+            sealing.meet(view, node.awaited());
         }
         self.packing.meet(view);
         if let Some(ways) = &mut self.ways {

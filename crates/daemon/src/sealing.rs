@@ -26,6 +26,8 @@ pub(crate) struct Sealing {
     keys: Vec<PublicKey>,
     /// Of the view of members they are from.
     epoch: u64,
+    /// The key of a coordinator that goes on from its disk, and is no member yet.
+    awaited: Option<PublicKey>,
     file: Option<KeyFile>,
     /// The private key, for a daemon that goes on as this node.
     kept: Region,
@@ -79,6 +81,7 @@ impl Sealing {
             guard: Guard::new(identity, ring, token, Pace::default(), dice),
             keys: Vec::new(),
             epoch: 0,
+            awaited: None,
             file,
             kept,
             told: HashSet::new(),
@@ -103,12 +106,12 @@ impl Sealing {
         self.guard.identity().clone()
     }
 
-    /// Learns who the members are.
-    pub(crate) fn meet(&mut self, view: &MemberView) {
-        if view.epoch == self.epoch {
+    /// Learns who the members are, and who is awaited as one.
+    pub(crate) fn meet(&mut self, view: &MemberView, awaited: Option<PublicKey>) {
+        if (view.epoch, awaited) == (self.epoch, self.awaited) {
             return;
         }
-        self.epoch = view.epoch;
+        (self.epoch, self.awaited) = (view.epoch, awaited);
         self.keys = vec![PublicKey::NONE; usize::from(NodeId::LIMIT)];
         for member in &view.members {
             if let Some(key) = self.keys.get_mut(usize::from(member.id.0)) {
@@ -116,6 +119,7 @@ impl Sealing {
             }
         }
         let members = view.members.iter().map(|member| member.key);
+        let members = members.chain(awaited);
         let revoked = |member: &&Member| member.health == Health::Revoked;
         let banned = view.members.iter().filter(revoked);
         self.guard

@@ -316,7 +316,7 @@ impl Driver {
         receive_batch: &ReceiveBatch,
     ) -> Result<Self> {
         let mut driver = Self::with(recovered.node, executor, about);
-        driver.executor.network.meet(driver.node.view());
+        driver.executor.network.meet(&driver.node);
         driver.listen_first(recovered.now);
         for (id, _) in driver.executor.pages.mappings.iter() {
             driver.poll_mapping(id)?;

@@ -17,6 +17,8 @@ pub(crate) struct Sealing {
     guard: Option<Guard>,
     /// The view of members it knows.
     epoch: u64,
+    /// Whom it awaits as a member.
+    awaited: Option<PublicKey>,
     /// How often the cluster's key was rotated away under it.
     rotations: u64,
 }
@@ -66,6 +68,7 @@ impl Sealing {
         Self {
             guard,
             epoch: 0,
+            awaited: None,
             rotations: 0,
         }
     }
@@ -128,13 +131,13 @@ impl World {
     /// A node may have heard of new members, or of the end of old ones.
     pub(crate) fn meet_members(&mut self, at: usize) {
         let host = &mut self.hosts[at];
-        let view = host.node.view();
+        let (view, awaited) = (host.node.view(), host.node.awaited());
         if let Some(guard) = &mut host.guard.guard
-            && view.epoch != host.guard.epoch
+            && (view.epoch, awaited) != (host.guard.epoch, host.guard.awaited)
         {
             let keys = view.members.iter().map(|member| member.key);
-            guard.set_members(keys, std::iter::empty());
-            host.guard.epoch = view.epoch;
+            guard.set_members(keys.chain(awaited), std::iter::empty());
+            (host.guard.epoch, host.guard.awaited) = (view.epoch, awaited);
         }
     }
 

@@ -335,6 +335,13 @@ impl Membership {
         self.resumer == Some(known) && header.from == header.term.coordinator()
     }
 
+    /// The key of the coordinator that goes on from its disk, if this node has promised to believe it
+    /// and does not know it as a member yet.
+    pub(crate) fn awaited(&self, known: Term) -> Option<PublicKey> {
+        let (term, _, key) = self.resumer?;
+        (term > known).then_some(key)
+    }
+
     /// Sends a heartbeat.
     pub(crate) fn heartbeat(&mut self, cx: &mut Cx<'_>) {
         if self.standing != Standing::Member {

@@ -26,6 +26,8 @@ pub(super) struct Churn {
 
 /// Misfortunes in one era: half of the pages are lost by then.
 const ERA: u64 = 25;
+/// So many lives are very many.
+const MANY: u64 = 20_000;
 /// Longer than anybody may wait: a member that does not answer is dead before.
 const PATIENCE: u64 = 90_000_000_000;
 
@@ -43,6 +45,14 @@ impl Churn {
     pub(super) fn calm(&self) -> Time {
         let over = self.over.map(|over| Time(over.0 + 60_000_000_000));
         over.unwrap_or(Time(u64::MAX))
+    }
+
+    /// Time between two misfortunes, at most. In a run of very many lives programs do less in each.
+    fn longest_pause(&self) -> u64 {
+        match self.joins {
+            0..MANY => 300_000_000,
+            MANY.. => 30_000_000,
+        }
     }
 
     pub(super) fn storm(&self) -> u64 {
@@ -82,7 +92,8 @@ impl Cluster {
             churn.in_era = 0;
             churn.era += 1;
         }
-        let pause = self.dice.between(1_000_000, 300_000_000);
+        let longest = churn.longest_pause();
+        let pause = self.dice.between(1_000_000, longest);
         self.schedule(Time(now.0 + pause), Happening::Churn);
         let host = 1 + self.dice.index(self.hosts.len() - 1);
         let is_member = self.hosts[host].node.id().is_some();
