@@ -18,7 +18,7 @@ PYTHON_TESTS := pytest numpy pandas numba cloudpickle mypy
 # What a user installs. Built by themselves: the laboratory turns features on that it has not.
 PRODUCT := $(addprefix --package pagemesh-,cli capi sysv borrow python)
 
-.PHONY: all build demo test test-beside test-many python-env test-python test-wheel wheel lint install uninstall deny clean help
+.PHONY: all build etcd demo test test-beside test-many python-env test-python test-wheel wheel lint install uninstall deny clean help
 
 all: build
 
@@ -29,6 +29,7 @@ help:
 	@echo 'make test-many  64 nodes with real memory, and 500 lives of daemons, which make test leaves out'
 	@echo 'make build    everything, optimized; the programs of lab/apps/ in lab/apps/build'
 	@echo 'make wheel    the Python package, optimized, into $(TARGET)/wheels, and tried'
+	@echo 'make etcd     pagemesh-etcd, for clusters whose coordinator etcd elects'
 	@echo 'make lint     format and lint only'
 	@echo 'make install  into PREFIX=$(PREFIX)'
 	@echo 'make deny     licences and sources of the libraries (installs cargo-deny)'
@@ -38,7 +39,13 @@ build:
 	@scripts/setup
 	$(CARGO) build --release --locked $(PRODUCT)
 	$(CARGO) build --release --locked --package pagemesh-bench
+	$(MAKE) etcd
 	$(MAKE) -s -C lab/apps TARGET=$(TARGET)/release
+
+# The program that speaks to etcd, a workspace of its own: its libraries need protoc.
+etcd:
+	@scripts/setup --etcd
+	CARGO_TARGET_DIR=$(TARGET) $(CARGO) build --release --locked --manifest-path crates/etcd/Cargo.toml
 
 demo:
 	@scripts/setup --lists
@@ -90,10 +97,12 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package pagemesh-cli --locked -- -D warnings
+	$(CARGO) fmt --manifest-path crates/etcd/Cargo.toml --check
 
 install: build
 	install -D -m 755 $(TARGET)/release/pagemesh $(DESTDIR)$(PREFIX)/bin/pagemesh
 	install -D -m 755 $(TARGET)/release/pagemesh-bench $(DESTDIR)$(PREFIX)/bin/pagemesh-bench
+	install -D -m 755 $(TARGET)/release/pagemesh-etcd $(DESTDIR)$(PREFIX)/bin/pagemesh-etcd
 	install -d $(COMPLETIONS)
 	$(TARGET)/release/pagemesh completions bash > $(COMPLETIONS)/pagemesh
 	$(MAKE) -C crates/capi install TARGET=$(TARGET)/release
@@ -101,12 +110,13 @@ install: build
 	install -D -m 755 $(TARGET)/release/libpagemesh_borrow.so $(DESTDIR)$(PREFIX)/lib/libpagemesh-borrow.so
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/pagemesh $(DESTDIR)$(PREFIX)/bin/pagemesh-bench $(COMPLETIONS)/pagemesh $(DESTDIR)$(PREFIX)/lib/libpagemesh-sysv.so $(DESTDIR)$(PREFIX)/lib/libpagemesh-borrow.so
+	rm -f $(DESTDIR)$(PREFIX)/bin/pagemesh $(DESTDIR)$(PREFIX)/bin/pagemesh-bench $(DESTDIR)$(PREFIX)/bin/pagemesh-etcd $(COMPLETIONS)/pagemesh $(DESTDIR)$(PREFIX)/lib/libpagemesh-sysv.so $(DESTDIR)$(PREFIX)/lib/libpagemesh-borrow.so
 	$(MAKE) -C crates/capi uninstall
 
 deny:
 	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
 	$(CARGO) deny --offline check bans licenses sources
+	$(CARGO) deny --offline --manifest-path crates/etcd/Cargo.toml check --config deny.toml bans licenses sources
 
 clean:
 	$(CARGO) clean

@@ -49,6 +49,16 @@ pub(crate) struct Config {
     pub(crate) standby: Option<bool>,
     /// Where the coordinator and its standby keep what they know.
     pub(crate) state: Option<PathBuf>,
+    /// The etcd that has what the coordinator decides, and elects it.
+    pub(crate) control: Option<String>,
+    /// The certificate of those who certify its members.
+    pub(crate) control_ca: Option<PathBuf>,
+    /// This host's certificate for it.
+    pub(crate) control_cert: Option<PathBuf>,
+    /// The key of that certificate.
+    pub(crate) control_key: Option<PathBuf>,
+    /// A file with the password of its user.
+    pub(crate) control_password: Option<PathBuf>,
     /// How long programs wait for another daemon, such as `30s`.
     pub(crate) grace: Option<String>,
     /// How long to ask for admission, such as `60s`.
@@ -120,6 +130,11 @@ impl Config {
             recorder: self.recorder.or(other.recorder),
             standby: self.standby.or(other.standby),
             state: self.state.or(other.state),
+            control: self.control.or(other.control),
+            control_ca: self.control_ca.or(other.control_ca),
+            control_cert: self.control_cert.or(other.control_cert),
+            control_key: self.control_key.or(other.control_key),
+            control_password: self.control_password.or(other.control_password),
             grace: self.grace.or(other.grace),
             join_timeout: self.join_timeout.or(other.join_timeout),
             insecure: self.insecure.or(other.insecure),

@@ -14,11 +14,13 @@
 //! next sandbox sweeps the directory it left.
 
 mod daemon;
+mod etcd;
 mod network;
 mod patience;
 mod room;
 mod spawner;
 
+pub use etcd::{Etcd, is_installed as etcd_is_installed};
 pub use network::Netns;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -84,6 +86,9 @@ pub struct Plan {
     pub grace: Duration,
     /// Daemons have directories for their state, so that the first one can be started again.
     pub state: bool,
+    /// An etcd of three members, one on each of the first three nodes, has what the coordinator
+    /// decides, and elects it.
+    pub etcd: bool,
     /// Further arguments for every daemon.
     pub daemon_args: Vec<String>,
     /// Further arguments for single daemons, by node; none for those beyond its end.
@@ -109,6 +114,7 @@ impl Plan {
             latency: false,
             grace: Duration::ZERO,
             state: false,
+            etcd: false,
             daemon_args: Vec::new(),
             own_args: Vec::new(),
             program: None,
@@ -153,6 +159,7 @@ pub struct Sandbox {
     program: PathBuf,
     job: u64,
     // After the nodes: daemons end before the ground under them goes.
+    etcd: Option<Etcd>,
     spawner: Spawner,
     network: Arc<Network>,
     room: Room,
@@ -175,6 +182,7 @@ impl Sandbox {
             plan: plan.clone(),
             program: find_program(plan)?,
             job: rand::random(),
+            etcd: None,
             spawner: Spawner::start()?,
             network: Arc::new(Network::new(plan)?),
             room: Room::new()?,
@@ -183,6 +191,15 @@ impl Sandbox {
             let secret = Secret::new(&SystemDice::default());
             let ring = Ring::default().rotated(secret, 0);
             key::write_new(&sandbox.key_file(), &ring)?;
+        }
+        if plan.etcd {
+            let Self {
+                spawner,
+                network,
+                room,
+                ..
+            } = &sandbox;
+            sandbox.etcd = Some(Etcd::start(spawner, network, room, plan.nodes)?);
         }
         let mut patience = Patience::of(PATIENCE + PATIENCE_EACH * plan.nodes as u32);
         for _ in 0..plan.nodes {
@@ -209,6 +226,21 @@ impl Sandbox {
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.room.path()
+    }
+
+    /// The etcd that elects the coordinator, if the plan has one.
+    #[must_use]
+    pub fn etcd(&self) -> Option<&Etcd> {
+        self.etcd.as_ref()
+    }
+
+    /// Starts a killed member of etcd again.
+    ///
+    /// # Errors
+    /// If it cannot be started, or there is no etcd.
+    pub fn restart_etcd(&self, member: usize) -> Result<()> {
+        let etcd = self.etcd.as_ref().context("this sandbox has no etcd")?;
+        etcd.restart(&self.spawner, &self.room, member)
     }
 
     /// The key of its nodes, if they have one.
@@ -264,7 +296,7 @@ impl Sandbox {
     /// As [`Sandbox::start`]. After the grace the first node comes back only if it has a directory
     /// for its state: the others join there.
     pub fn restart(&self, index: usize) -> Result<()> {
-        let lasting = !self.plan.grace.is_zero() || self.plan.state;
+        let lasting = !self.plan.grace.is_zero() || self.plan.state || self.plan.etcd;
         ensure!(
             index > 0 || lasting,
             "the first node of a sandbox cannot join itself"
@@ -376,6 +408,10 @@ impl Sandbox {
             .args(&self.plan.daemon_args)
             .args(self.plan.own_args.get(index).into_iter().flatten());
         match role {
+            _ if self.etcd.is_some() => {
+                let url = self.etcd.iter().map(Etcd::url);
+                command.args(url.map(|url| format!("--control={url}")));
+            }
             Role::First => {}
             Role::Joins(node) => {
                 command.arg(format!("--join={}", self.network.address(node)));

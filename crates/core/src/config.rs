@@ -34,6 +34,10 @@ pub struct Config {
     /// Whether this node, when it coordinates or is the standby, puts decisions on a disk
     /// ([`Effect::Keep`](crate::Effect::Keep)).
     pub keeps: bool,
+    /// Whether what the coordinator decides is kept in a store that all nodes share, which also
+    /// elects the next coordinator ([`Effect::Elect`](crate::Effect::Elect)); `keeps` is set, too.
+    #[serde(default)]
+    pub elected: bool,
     /// The program of this daemon, and the versions of the protocol that it speaks: it reads these
     /// and no others.
     #[serde(default)]
@@ -60,6 +64,7 @@ impl Config {
             standby: false,
             rejoin: false,
             keeps: false,
+            elected: false,
             program: Program::of(Versions::SPOKEN),
         }
     }

@@ -28,7 +28,7 @@ use core::net::SocketAddr;
 use pagemesh_wire::header::Header;
 use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{self, Message, Refusal, SegmentInfo};
-use pagemesh_wire::{ClientId, MappingId, PageIndex, SegmentId, SyncKey, Ticket};
+use pagemesh_wire::{ClientId, MappingId, NodeId, PageIndex, SegmentId, SyncKey, Term, Ticket};
 
 use crate::control::KeptEntry;
 use crate::event::Event;
@@ -215,6 +215,23 @@ pub enum Effect {
         /// Its entries, which count together or not at all.
         entries: Vec<KeptEntry>,
     },
+    /// Renew this node's claim to coordinate in this term, in the store that all nodes share. It
+    /// comes with each heartbeat; a claim that was not renewed for [`CLAIM`](crate::limits::CLAIM)
+    /// heartbeats may be taken.
+    Renew {
+        /// The term.
+        term: Term,
+    },
+    /// The coordinator is silent. If nobody has renewed the claim in the store for
+    /// [`CLAIM`](crate::limits::CLAIM) heartbeats, take it, in a term that is newer than this one and
+    /// than that of the claim, and report by [`Input::Elected`](crate::Input::Elected). It comes
+    /// again as long as the coordinator is silent.
+    Elect {
+        /// This node.
+        node: NodeId,
+        /// The newest term that this node knows.
+        fence: Term,
+    },
     /// Record an event for the counters, the log and the dashboard.
     Emit(Event),
 }
@@ -234,6 +251,8 @@ impl Effect {
                 | Self::DropStash { .. }
                 | Self::Stow { .. }
                 | Self::Keep { .. }
+                | Self::Renew { .. }
+                | Self::Elect { .. }
                 | Self::Emit(_)
         )
     }

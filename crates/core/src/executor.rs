@@ -10,7 +10,7 @@ use pagemesh_wire::header::Header;
 use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{DiffName, Message, Refusal, Rule};
 use pagemesh_wire::{
-    ClientId, MappingId, PageIndex, RequestId, SegmentId, SyncKey, Ticket, VectorTime,
+    ClientId, MappingId, NodeId, PageIndex, RequestId, SegmentId, SyncKey, Term, Ticket, VectorTime,
 };
 
 use crate::control::KeptEntry;
@@ -140,6 +140,16 @@ pub trait EffectExecutor {
         Ok(())
     }
 
+    /// [`Effect::Renew`]; only nodes whose coordinator is elected ask for it.
+    fn renew(&mut self, _term: Term) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// [`Effect::Elect`]; only nodes whose coordinator is elected ask for it.
+    fn elect(&mut self, _node: NodeId, _fence: Term) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
     /// [`Effect::Emit`].
     fn emit(&mut self, event: Event) -> Result<(), Self::Error>;
 
@@ -232,6 +242,8 @@ pub trait EffectExecutor {
             Effect::Diffs(work) => self.diff_work(work),
             Effect::Store { pages } => store(self, pages),
             Effect::Keep { batch, entries } => self.keep(batch, entries),
+            Effect::Renew { term } => self.renew(term),
+            Effect::Elect { node, fence } => self.elect(node, fence),
             Effect::Emit(event) => self.emit(event),
         }
     }

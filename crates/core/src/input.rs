@@ -1,12 +1,13 @@
 //! Inputs of a node: everything that can happen to it.
 
+use crate::control::Kept;
 use crate::effect::PageRange;
 use core::net::SocketAddr;
 use pagemesh_wire::local::{Advice, View};
 use pagemesh_wire::peer::{Access, Call, Credentials};
 use pagemesh_wire::{
     ClientId, MappingId, NodeId, PageCount, PageIndex, Program, PublicKey, SegmentId, SyncKey,
-    Ticket, Versions,
+    Term, Ticket, Versions,
 };
 use serde::{Deserialize, Serialize};
 
@@ -159,6 +160,14 @@ pub enum Input<'a> {
     KeepAnew,
     /// Another program goes on in the place of the daemon before.
     Runs(Program),
+    /// The answer to [`Effect::Elect`](crate::Effect::Elect): this node has the claim to coordinate,
+    /// and no older coordinator can put anything into the store any more.
+    Elected {
+        /// The term of the claim.
+        term: Term,
+        /// What the store has.
+        kept: Box<Kept>,
+    },
 }
 
 impl Input<'_> {
@@ -229,6 +238,7 @@ impl Input<'_> {
             Self::Kept { batch } => Input::Kept { batch },
             Self::KeepAnew => Input::KeepAnew,
             Self::Runs(program) => Input::Runs(program),
+            Self::Elected { term, kept } => Input::Elected { term, kept },
         })
     }
 }

@@ -102,6 +102,13 @@ pub const DEAD_AFTER: Duration = Duration::from_secs(5);
 /// for which the keeper of a dead daemon waits for a successor.
 pub const FORSAKEN: u32 = 12;
 
+/// The same where a shared store elects the coordinator, which has to be missed soon.
+pub const HEARTBEAT_ELECTED: Duration = Duration::from_millis(250);
+
+/// The claim to coordinate may be taken from a node that has not renewed it for this many
+/// heartbeats, where a shared store elects the coordinator.
+pub const CLAIM: u32 = 4;
+
 /// Time between two requests of a host that wants to join.
 pub const JOIN_RETRY: Duration = Duration::from_millis(200);
 

@@ -78,6 +78,12 @@ impl Node {
         self.shell.config.keeps
     }
 
+    /// Whether a store that all nodes share elects the coordinator.
+    #[must_use]
+    pub fn is_elected(&self) -> bool {
+        self.shell.config.elected
+    }
+
     /// All members that this node knows of.
     #[must_use]
     pub fn view(&self) -> &MemberView {

@@ -27,6 +27,7 @@ use std::collections::BTreeMap;
 mod calls;
 mod clients;
 mod control;
+mod election;
 mod global;
 mod members;
 mod numbers;
@@ -147,6 +148,7 @@ impl Services {
             Input::Kept { batch } => self.kept(cx, batch),
             Input::KeepAnew => self.keep_anew(cx),
             Input::Runs(program) => self.runs(cx, program),
+            Input::Elected { term, kept } => self.elected(cx, term, kept),
         }
         self.want_plan(cx);
         self.global.shared.follow_members(cx);
@@ -173,6 +175,7 @@ impl Services {
                     self.tell_program_again(cx);
                     self.despair_of_leaving(cx);
                     self.promotion_due(cx);
+                    self.claim_due(cx);
                 }
                 Timer::Suspect(node) => self.suspect(cx, node),
                 Timer::Call(call) => self.call_due(cx, call),

@@ -62,6 +62,8 @@ pub(crate) const fn kind(effect: &Effect) -> &'static str {
         Effect::Diffs(_) => "Diffs",
         Effect::Store { .. } => "Store",
         Effect::Keep { .. } => "Keep",
+        Effect::Renew { .. } => "Renew",
+        Effect::Elect { .. } => "Elect",
         Effect::Emit(_) => "Emit",
     }
 }

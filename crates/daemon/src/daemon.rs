@@ -228,6 +228,7 @@ impl Daemon {
             Some(Token::Keeper) => self.replace_keeper(),
             Some(Token::Keys) => self.driver.executor.network.keys_changed(),
             Some(Token::Ledger) => self.driver.kept(),
+            Some(Token::Elections) => self.driver.elected(),
             None => {}
         }
         Ok(())

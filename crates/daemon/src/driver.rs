@@ -7,6 +7,7 @@ mod processes;
 use crate::budget::{Budget, MemoryOptions};
 use crate::counters::Count;
 use crate::edition::Edition;
+use crate::etcd::Elections;
 use crate::executor::DaemonExecutor;
 use crate::experiment::Ticks;
 use crate::ledger::Ledger;
@@ -297,6 +298,14 @@ impl Driver {
     pub(crate) fn kept(&mut self) {
         if let Some(batch) = self.executor.ledger.as_ref().map(Ledger::kept) {
             self.feed(Input::Kept { batch });
+        }
+    }
+
+    /// Etcd has elected this node.
+    pub(crate) fn elected(&mut self) {
+        let elections = self.executor.elections.as_ref();
+        if let Some((term, kept)) = elections.and_then(Elections::claimed) {
+            self.feed(Input::Elected { term, kept });
         }
     }
 

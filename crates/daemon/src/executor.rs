@@ -1,6 +1,7 @@
 //! Executes the node's effects, in order and completely.
 
 use crate::counters::{Count, Counters};
+use crate::etcd::Elections;
 use crate::keeper::{Kept, Tag};
 use crate::ledger::Ledger;
 use crate::lending::Lending;
@@ -74,6 +75,8 @@ pub(crate) struct DaemonExecutor {
     pub(crate) changed: Option<u64>,
     /// What this daemon has on its disk as the coordinator or the standby, if it has a directory.
     pub(crate) ledger: Option<Ledger>,
+    /// Asks etcd who coordinates, if the cluster is there.
+    pub(crate) elections: Option<Elections>,
     /// Whether this daemon's memory is kept out of swap space.
     pub(crate) residency: Residency,
     /// Limits of each user.
@@ -121,6 +124,7 @@ impl DaemonExecutor {
             priority: SchedulingPriority::default(),
             receipts: Receipts::default(),
             ledger: None,
+            elections: None,
             residency: Residency::default(),
             quota: Quota::default(),
             log: LogLines::default(),

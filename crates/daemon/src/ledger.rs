@@ -1,12 +1,14 @@
-//! What this daemon, the coordinator's or the standby's, has on its disk. A thread of its own
-//! writes it: a disk that is slow, full or broken stops that thread, and not the daemon. Answers
+//! What this daemon, the coordinator's or the standby's, has on its disk, or in etcd. A thread of its
+//! own writes it: a disk that is slow, full or broken stops that thread, and not the daemon. Answers
 //! about names wait for the disk; pages, locks and barriers do not.
 
-mod file;
+pub(crate) mod file;
 
+use crate::etcd::EtcdRecords;
 use anyhow::{Context as _, Result};
 pub(crate) use file::LedgerFile;
 use pagemesh_core::KeptEntry;
+use pagemesh_wire::Term;
 use pagemesh_wire::local::Trouble;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
@@ -19,6 +21,31 @@ use std::time::Duration;
 
 /// How often a disk that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// The same for etcd, which is without a leader for a second now and then.
+const AGAIN_SOON: Duration = Duration::from_millis(50);
+
+/// Where it is written.
+pub(crate) enum Medium {
+    /// Into a file.
+    File(Box<LedgerFile>),
+    /// Into etcd.
+    Etcd(Box<EtcdRecords>),
+}
+
+/// Why something is not written.
+pub(crate) enum Refused {
+    /// Another node coordinates, in this term.
+    Fenced(Term),
+    /// The disk or etcd does not work.
+    Failed(io::Error),
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
+    }
+}
 
 /// Entries with the number of their batch.
 type Batch = (u64, Vec<KeptEntry>);
@@ -50,7 +77,7 @@ impl Ledger {
     ///
     /// # Errors
     /// If there can be no thread for it.
-    pub(crate) fn start(file: LedgerFile) -> Result<Self> {
+    pub(crate) fn start(medium: Medium) -> Result<Self> {
         let shared = Arc::new(Shared {
             kept: AtomicU64::new(0),
             problem: Mutex::new(None),
@@ -59,7 +86,7 @@ impl Ledger {
         });
         let (batches, queue) = channel();
         let writer = Writer {
-            file,
+            medium,
             queue,
             shared: Arc::clone(&shared),
         };
@@ -118,7 +145,7 @@ impl Shared {
 
 /// The thread that writes.
 struct Writer {
-    file: LedgerFile,
+    medium: Medium,
     queue: Receiver<Batch>,
     shared: Arc<Shared>,
 }
@@ -132,10 +159,17 @@ impl Writer {
                 last = batch;
                 entries.extend(more);
             }
-            if let Err(error) = self.file.append(&entries)
-                && !self.try_again(&error)
-            {
-                return;
+            match self.append(&entries) {
+                Ok(()) => {}
+                Err(Refused::Fenced(by)) => {
+                    // Nobody is told what these decide.
+                    let by = by.coordinator();
+                    tracing::warn!(%by, "etcd has elected another coordinator");
+                    continue;
+                }
+                Err(Refused::Failed(error)) if self.try_again(&error) => {}
+                Err(Refused::Failed(_)) if self.shared.ending.load(Ordering::Acquire) => return,
+                Err(Refused::Failed(_)) => continue,
             }
             self.shared.kept.store(last, Ordering::Release);
             // A full counter has rung already.
@@ -143,29 +177,58 @@ impl Writer {
         }
     }
 
-    /// Writes the whole file anew until that works, because after an error it is not known what of
-    /// the last record is on the disk. False if the daemon ends meanwhile.
+    fn append(&mut self, entries: &[KeptEntry]) -> Result<(), Refused> {
+        match &mut self.medium {
+            Medium::File(file) => Ok(file.append(entries)?),
+            Medium::Etcd(records) => records.append(entries),
+        }
+    }
+
+    fn rewrite(&mut self) -> Result<(), Refused> {
+        match &mut self.medium {
+            Medium::File(file) => Ok(file.rewrite()?),
+            Medium::Etcd(records) => records.rewrite(),
+        }
+    }
+
+    /// Writes everything anew until that works, because after an error it is not known what of
+    /// the last record is on the disk. False if the daemon ends meanwhile, or if another node
+    /// coordinates by now.
     fn try_again(&mut self, error: &io::Error) -> bool {
         let problem = self.trouble(error);
         tracing::error!("{problem}");
         *self.shared.problem() = Some(problem);
+        let pause = match self.medium {
+            Medium::File(_) => AGAIN,
+            Medium::Etcd(_) => AGAIN_SOON,
+        };
         while !self.shared.ending.load(Ordering::Acquire) {
-            thread::sleep(AGAIN);
-            match self.file.rewrite() {
+            thread::sleep(pause);
+            match self.rewrite() {
                 Ok(()) => {
                     *self.shared.problem() = None;
-                    let path = self.file.path();
-                    tracing::info!(path = %path.display(), "the disk takes decisions again");
+                    let what = match self.medium {
+                        Medium::File(_) => "the disk",
+                        Medium::Etcd(_) => "etcd",
+                    };
+                    tracing::info!("{what} takes decisions again");
                     return true;
                 }
-                Err(error) => *self.shared.problem() = Some(self.trouble(&error)),
+                Err(Refused::Failed(error)) => *self.shared.problem() = Some(self.trouble(&error)),
+                Err(Refused::Fenced(_)) => {
+                    *self.shared.problem() = None;
+                    return false;
+                }
             }
         }
         false
     }
 
     fn trouble(&self, error: &io::Error) -> String {
-        let path = self.file.path();
+        let Medium::File(file) = &self.medium else {
+            return crate::etcd::no_quorum(&error.to_string());
+        };
+        let path = file.path();
         let path = path.display();
         let full = matches!(
             error.kind(),
@@ -220,7 +283,7 @@ mod tests {
         // No new file can be made either.
         let aside = place.with_extension("aside");
         fs::rename(&place, &aside).unwrap();
-        let ledger = Ledger::start(file).unwrap();
+        let ledger = Ledger::start(Medium::File(Box::new(file))).unwrap();
         ledger.keep(1, life(2));
         ledger.keep(2, life(3));
         wait_for("the problem is told", || ledger.problem().is_some());
@@ -247,7 +310,7 @@ mod tests {
         let place = std::env::temp_dir().join(name);
         let (_, queue) = channel();
         let writer = Writer {
-            file: LedgerFile::open(&place).unwrap(),
+            medium: Medium::File(Box::new(LedgerFile::open(&place).unwrap())),
             queue,
             shared: Arc::new(Shared {
                 kept: AtomicU64::new(0),

@@ -18,6 +18,7 @@ mod daemon;
 mod diff_store;
 mod driver;
 mod edition;
+mod etcd;
 mod executor;
 #[cfg(feature = "experiment")]
 mod experiment;

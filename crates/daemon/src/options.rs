@@ -7,6 +7,7 @@ use crate::keeper::Keeping;
 use crate::quota::Quota;
 use anyhow::{Result, bail};
 use pagemesh_os::impair::Impairment;
+use pagemesh_wire::etcd::Hello;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -54,6 +55,9 @@ pub struct Options {
     /// Where this node keeps what it decides as the coordinator, or knows as the standby; none:
     /// nowhere.
     pub state: Option<PathBuf>,
+    /// The etcd that has what the coordinator decides, and elects it; none: the nodes do that
+    /// themselves.
+    pub control: Option<Hello>,
     /// Go on as the coordinator with what this node knew as the standby when its daemon ended.
     pub promote: bool,
     /// Look for bytes that two nodes write without synchronizing.
@@ -138,6 +142,7 @@ impl Default for Options {
             recorder: true,
             standby: true,
             state: None,
+            control: None,
             promote: false,
             check_races: false,
             unprotected: false,
@@ -176,6 +181,12 @@ impl Options {
             bail!(
                 "--promote goes on as the coordinator with what this node knew as the standby: name \
                  its directory (--state), and leave --join away"
+            );
+        }
+        if self.control.is_some() && (self.join.is_some() || self.state.is_some()) {
+            bail!(
+                "with --control etcd says whom to join, and has what --state would keep: leave \
+                 --join and --state away"
             );
         }
         self.check_multicast()

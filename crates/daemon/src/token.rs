@@ -21,6 +21,8 @@ pub(crate) enum Token {
     Keys,
     /// The disk has what the coordinator decided.
     Ledger,
+    /// Etcd has elected this node.
+    Elections,
 }
 
 impl Token {
@@ -37,6 +39,7 @@ impl Token {
             Self::Keeper => (6, 0),
             Self::Keys => (7, 0),
             Self::Ledger => (8, 0),
+            Self::Elections => (9, 0),
         };
         (kind << Self::KIND) | number
     }
@@ -54,6 +57,7 @@ impl Token {
             6 => Some(Self::Keeper),
             7 => Some(Self::Keys),
             8 => Some(Self::Ledger),
+            9 => Some(Self::Elections),
             _ => None,
         }
     }
@@ -74,6 +78,7 @@ mod tests {
             Token::Keeper,
             Token::Keys,
             Token::Ledger,
+            Token::Elections,
         ] {
             assert_eq!(Token::decode(token.encode()), Some(token));
         }

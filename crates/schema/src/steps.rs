@@ -18,10 +18,11 @@ pub(super) const STEPS: &[Step] = &[
     add_backups,
     add_programs,
     add_output_commit,
+    add_election,
 ];
 
 /// The steps back from the present version, the last one first: they take out what a step added.
-pub(super) const BACK: &[Step] = &[remove_output_commit, remove_programs];
+pub(super) const BACK: &[Step] = &[remove_election, remove_output_commit, remove_programs];
 
 /// Version 2 has global memory: no pages are lent, no epoch has begun, no budget is known.
 fn add_global_memory(node: &mut Value) -> Result<(), String> {
@@ -341,6 +342,18 @@ fn add_output_commit(_: &mut Value) -> Result<(), String> {
 fn remove_output_commit(node: &mut Value) -> Result<(), String> {
     remove_beside(node, &["libraries", "pin_jobs"], "replicas");
     remove_beside(node, &["denying", "denials"], "replicas");
+    Ok(())
+}
+
+/// Version 13 may have its coordinator elected: it has not.
+fn add_election(_: &mut Value) -> Result<(), String> {
+    Ok(())
+}
+
+/// Back to version 12.
+fn remove_election(node: &mut Value) -> Result<(), String> {
+    remove_wherever(node, &["elected"]);
+    remove_beside(node, &["ticket", "since", "asking"], "kept");
     Ok(())
 }
 

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod etcd;
 #[cfg(test)]
 mod golden;
 pub mod header;

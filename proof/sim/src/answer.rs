@@ -120,6 +120,7 @@ impl World {
         }
         match (step, reply) {
             (Step::Open { seg, name, .. }, Reply::Segment(info)) => {
+                self.etcd.told(name, info.id);
                 self.opened_now(id, seg, name, &info)?;
             }
             (Step::Locked { lock, body, .. }, Reply::Locked { recovered }) => {

@@ -30,6 +30,8 @@ pub struct Campaign {
     pub takeover: bool,
     /// The first host's daemon is killed, once or twice, and goes on from its disk.
     pub resume: bool,
+    /// The coordinator dies or stands still, and etcd elects another.
+    pub etcd: bool,
     /// Daemons are replaced by ones of another program, newer or older, again and again.
     pub upgrade: bool,
     /// End at the first failure instead of running all.
@@ -96,6 +98,7 @@ impl Campaign {
                 replace: self.replace,
                 takeover: self.takeover,
                 resume: self.resume,
+                etcd: self.etcd,
                 upgrade: self.upgrade,
                 log: false,
             };
@@ -182,6 +185,9 @@ fn replay_line(options: Options) -> String {
     }
     if options.resume {
         line.push_str(" --resume");
+    }
+    if options.etcd {
+        line.push_str(" --etcd");
     }
     if options.upgrade {
         line.push_str(" --upgrade");

@@ -50,6 +50,8 @@ canaries! {
     QueueForgotten = "queue-forgotten",
     /// Forwarded asks name a newer version than anybody knows.
     HintInvented = "hint-invented",
+    /// The store that elects the coordinator says that it has a batch before it has it.
+    KeptTooSoon = "kept-too-soon",
 }
 
 impl Canary {

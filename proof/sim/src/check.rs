@@ -70,6 +70,8 @@ invariants! {
         "Every request is answered once (a wait: first Waiting, then the end), to the right client.",
     SensibleReply = "INV-sensible-reply":
         "A reply fits its request.",
+    StoreKnows = "INV-store-knows":
+        "When a store elects a coordinator, it knows every name of which a process was told.",
     ExclusiveCreate = "INV-exclusive-create":
         "Of several exclusive creations of one name exactly one succeeds.",
     Progress = "INV-progress":

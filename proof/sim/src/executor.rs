@@ -8,7 +8,7 @@ use crate::hearing::Hearing;
 use crate::kernel::{PageKey, Returned, ThreadId};
 use crate::log::Mark;
 use crate::recording::{Effort, Standing};
-use crate::world::{Life, World};
+use crate::world::{Asked, Life, World};
 use pagemesh_core::limits::USE_GUARD;
 use pagemesh_core::{
     At, DiffWork, Effect, EffectExecutor, Event, Input, KeptEntry, Mappings, Next, PageRange,
@@ -17,7 +17,7 @@ use pagemesh_core::{
 use pagemesh_wire::header::Header;
 use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{Message, Refusal};
-use pagemesh_wire::{ClientId, MappingId, SegmentId, SyncKey, Ticket};
+use pagemesh_wire::{ClientId, MappingId, NodeId, SegmentId, SyncKey, Term, Ticket};
 use std::net::SocketAddr;
 
 fn facts(key: PageKey, more: u64) -> [u64; 3] {
@@ -299,7 +299,20 @@ impl EffectExecutor for Executor<'_> {
     }
 
     fn keep(&mut self, batch: u64, entries: Vec<KeptEntry>) -> Check {
-        self.world.give_to_disk(self.at, batch, entries);
+        match self.world.setting.elected {
+            true => self.world.give_to_etcd(self.at, batch, entries),
+            false => self.world.give_to_disk(self.at, batch, entries),
+        }
+        Ok(())
+    }
+
+    fn renew(&mut self, term: Term) -> Check {
+        self.world.ask_etcd(self.at, Asked::Renew(term));
+        Ok(())
+    }
+
+    fn elect(&mut self, node: NodeId, fence: Term) -> Check {
+        self.world.ask_etcd(self.at, Asked::Elect(node, fence));
         Ok(())
     }
 
@@ -380,6 +393,10 @@ impl World {
                 Ok(())
             }
             Event::Resumed {} => {
+                self.stats.promotions += 1;
+                Ok(())
+            }
+            Event::Promoted {} if self.setting.elected => {
                 self.stats.promotions += 1;
                 Ok(())
             }

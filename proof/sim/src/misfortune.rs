@@ -78,6 +78,8 @@ impl World {
             } => self.press(host, frames, anywhere),
             Fault::Resume => self.resume_first(),
             Fault::KillAgain => self.kill_again()?,
+            Fault::CoordinatorFails => self.coordinator_fails()?,
+            Fault::EtcdFails { host, length } => self.etcd.fails(host, now, length),
             Fault::Upgrade { host, old: true } if self.hosts[host].life == Life::Up => {
                 let programs = vec![vec![Step::Begin, Step::MakeRoom]];
                 self.spawn_client(ClientPlan {
@@ -131,6 +133,20 @@ impl World {
             programs: vec![vec![Step::Begin, Step::Promote]],
             farewell: Vec::new(),
         });
+    }
+
+    /// The host that coordinates after the first one vanishes.
+    fn coordinator_fails(&mut self) -> Check {
+        let elected = self.up().find(|at| {
+            let host = &self.hosts[*at];
+            let control = host.node.control(host.clock(self.now));
+            *at > 0 && host.id == Some(control.coordinator)
+        });
+        let Some(host) = elected else {
+            self.after(1_000_000, Happening::Misfortune(Fault::CoordinatorFails));
+            return Ok(());
+        };
+        self.crash(host, "crashes, too")
     }
 
     /// The daemon that has gone on from the first host's disk is killed, if it runs.

@@ -277,6 +277,7 @@ impl World {
                 },
             },
             Step::Remove(number) => {
+                self.etcd.removing(*number);
                 let call = Call::Remove {
                     name: name(*number),
                     credentials: credentials(),

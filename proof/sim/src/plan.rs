@@ -145,7 +145,7 @@ impl Features {
     /// meanwhile.
     fn drawn(options: &Options, dice: &mut Dice) -> Self {
         let drawn = Self::draw(options.seed, dice, options.profile);
-        if !options.takeover && !options.resume {
+        if !options.takeover && !options.resume && !options.etcd {
             return drawn;
         }
         Self {
@@ -171,11 +171,9 @@ impl Plan {
             profile,
             canary,
             log,
-            takeover,
-            resume,
             ..
         } = *options;
-        let headless = takeover || resume;
+        let headless = options.takeover || options.resume || options.etcd;
         let mut dice = Dice::stream(seed, "plan");
         let features = Features::drawn(options, &mut dice);
         let most = if profile.is_harsh() { 6 } else { 5 };
@@ -222,6 +220,7 @@ impl Plan {
             upgrades: options.upgrade,
             standby: false,
             keeps: false,
+            elected: false,
             takeovers: 0,
             carried: crate::ways::carried(seed),
             sealed: Dice::stream(seed, "sealed").chance(125),
@@ -287,7 +286,36 @@ fn first_fails(options: &Options, setting: &mut Setting) -> Option<Time> {
         setting.standby = true;
         return Some(without_the_first(options.seed, setting));
     }
+    if options.etcd {
+        return Some(etcd_elects(options.seed, setting));
+    }
     options.resume.then(|| first_resumes(options.seed, setting))
+}
+
+/// The coordinator dies or stands still, in some seeds the next one as well, and etcd elects another.
+/// Before and meanwhile etcd is out of reach now and then. Returns when all is well again.
+fn etcd_elects(seed: u64, setting: &mut Setting) -> Time {
+    let mut dice = Dice::stream(seed, "etcd");
+    (setting.keeps, setting.elected) = (true, true);
+    let at = Time(dice.between(MILLI, 60 * MILLI));
+    let crash = dice.chance(600);
+    setting.faults.push((at, Fault::FirstFails { crash }));
+    let mut end = Time(at.0 + 12_000 * MILLI);
+    for _ in 0..dice.below(4) {
+        let one = dice.chance(500);
+        let host = one.then(|| dice.index(setting.hosts.len()));
+        let length = *dice.pick(&[5 * MILLI, 300 * MILLI, 4_000 * MILLI]);
+        let from = Time(dice.between(0, at.0 + 4_000 * MILLI));
+        setting
+            .faults
+            .push((from, Fault::EtcdFails { host, length }));
+    }
+    if setting.hosts.len() > 3 && dice.chance(400) {
+        let again = Time(at.0 + dice.between(0, 6_000 * MILLI));
+        setting.faults.push((again, Fault::CoordinatorFails));
+        end = Time(again.0 + 20_000 * MILLI);
+    }
+    end
 }
 
 /// The first host's daemon dies or stands still until another one coordinates. Returns when all is

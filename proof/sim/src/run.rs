@@ -36,6 +36,8 @@ pub struct Options {
     pub takeover: bool,
     /// The first host's daemon is killed, once or twice, and goes on from its disk.
     pub resume: bool,
+    /// The coordinator dies or stands still, and etcd elects another.
+    pub etcd: bool,
     /// Daemons are replaced by ones of another program, newer or older, again and again.
     pub upgrade: bool,
     /// Keep the text of the log.

@@ -128,6 +128,7 @@ impl Stage {
             standby: false,
             upgrades: false,
             keeps: false,
+            elected: false,
             takeovers: 0,
             carried: None,
             sealed: false,

@@ -227,6 +227,10 @@ pub(crate) enum Fault {
     Resume,
     /// The first host's daemon that has gone on from its disk is killed again, wherever it is.
     KillAgain,
+    /// The node that etcd has elected vanishes, as soon as there is one.
+    CoordinatorFails,
+    /// A host cannot reach etcd, or none can.
+    EtcdFails { host: Option<usize>, length: u64 },
     /// A daemon of the new or the old program takes the place of a host's.
     Upgrade { host: usize, old: bool },
     /// The place for the old program is free.

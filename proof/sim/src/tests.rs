@@ -1,3 +1,4 @@
+use crate::check::Invariant;
 use crate::{Campaign, Canary, Options, Profile, Summary, failure_report, rewrite_scenario, run};
 use std::fs;
 
@@ -23,6 +24,7 @@ const fn seeds(profile: Profile, from: u64, count: u64) -> Campaign {
         replace: false,
         takeover: false,
         resume: false,
+        etcd: false,
         upgrade: false,
         stop_at_failure: true,
     }
@@ -38,6 +40,7 @@ fn held(campaign: Campaign) -> Summary {
             replace: campaign.replace,
             takeover: campaign.takeover,
             resume: campaign.resume,
+            etcd: campaign.etcd,
             upgrade: campaign.upgrade,
             ..Options::default()
         };
@@ -214,6 +217,39 @@ fn coordinators_go_on_from_their_disks() {
     }
 }
 
+/// Etcd elects another coordinator, whenever the one before and etcd itself fail.
+#[test]
+fn etcd_elects_coordinators() {
+    // Decision 51 names the seeds before and behind these that fail.
+    for (from, profile) in [
+        (0, Profile::Calm),
+        (10_000, Profile::Mild),
+        (20_015, Profile::Harsh),
+    ] {
+        let campaign = Campaign {
+            etcd: true,
+            ..seeds(profile, from, 30)
+        };
+        assert!(held(campaign).stats.promotions >= campaign.count);
+    }
+}
+
+/// A store that says too soon that it has a decision loses names that programs were told of.
+#[test]
+fn a_store_that_answers_too_soon_is_found() {
+    let campaign = Campaign {
+        etcd: true,
+        canary: Some(Canary::KeptTooSoon),
+        ..seeds(Profile::Calm, 0, 100)
+    };
+    let found = campaign.run(|_| {}).failures;
+    assert!(
+        found
+            .iter()
+            .any(|one| one.violation.invariant == Invariant::StoreKnows)
+    );
+}
+
 /// Seeds that found a bug, with the bug.
 #[test]
 fn seeds_that_broke_something_hold() {
@@ -287,6 +323,7 @@ fn every_canary_is_found() {
             replace: false,
             takeover: false,
             resume: false,
+            etcd: *canary == Canary::KeptTooSoon,
             upgrade: false,
             stop_at_failure: true,
         };

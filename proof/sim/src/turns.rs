@@ -93,6 +93,7 @@ impl Contest {
             standby: false,
             upgrades: false,
             keeps: false,
+            elected: false,
             takeovers: 0,
             carried: None,
             sealed: false,

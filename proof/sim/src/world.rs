@@ -4,6 +4,7 @@
 //! between events.
 
 mod disk;
+mod etcd;
 mod host;
 mod losses;
 mod queue;
@@ -31,6 +32,8 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use disk::Disk;
+use etcd::Etcd;
+pub(crate) use etcd::{Asked, EtcdStep};
 pub(crate) use host::{Host, Life, Pending};
 use losses::Losses;
 pub(crate) use queue::Happening;
@@ -71,6 +74,8 @@ pub(crate) struct Setting {
     pub(crate) standby: bool,
     /// Hosts have disks, on which coordinator and standby put their decisions.
     pub(crate) keeps: bool,
+    /// They have no disks: a store that all share keeps that, and elects the coordinator.
+    pub(crate) elected: bool,
     /// How often another node, or another life of one, takes over as the coordinator.
     pub(crate) takeovers: u64,
 }
@@ -82,6 +87,7 @@ pub(crate) struct World {
     pub(crate) hosts: Vec<Host>,
     pub(crate) network: Network,
     pub(crate) traffic: Traffic,
+    pub(crate) etcd: Etcd,
     pub(crate) checkers: Checkers,
     pub(crate) losses: Losses,
     pub(crate) reaction: Reaction,
@@ -102,6 +108,7 @@ impl World {
             hosts: Vec::new(),
             network: Network::new(setting.seed, setting.weather.clone(), setting.canary),
             traffic: Traffic::default(),
+            etcd: Etcd::new(setting.seed),
             checkers: Checkers::default(),
             losses: Losses::default(),
             reaction: Reaction::default(),
@@ -139,6 +146,7 @@ impl World {
             pace: self.setting.pace,
             standby: self.setting.standby,
             keeps: self.setting.keeps,
+            elected: self.setting.elected,
             program: self.first_program(index),
             ..Config::plain(
                 format!("host{}", index + 1),
@@ -159,6 +167,7 @@ impl World {
             recording: recorded.then(|| Recording::begin(seed, index, &node)),
             remains: None,
             disk,
+            client: etcd::Client::default(),
             node,
             kernel: Kernel::new(self.setting.canary),
             plan,
@@ -217,6 +226,7 @@ impl World {
             Happening::Ways(host) => self.tend_ways(host),
             Happening::Receipts(host) => self.send_receipts(host)?,
             Happening::Disk(host) => self.disk_writes(host),
+            Happening::Etcd(step) => self.etcd_step(step)?,
             Happening::Misfortune(fault) => self.misfortune(fault)?,
         }
         Ok(true)
@@ -406,6 +416,7 @@ impl World {
             "all is well from now on".into()
         });
         self.network.heal();
+        self.etcd.heal();
         for at in 0..self.hosts.len() {
             let host = &mut self.hosts[at];
             host.slow = (1, Time(0));

@@ -37,8 +37,11 @@ pub(crate) struct Arguments {
     /// The first host's daemon is killed, once or twice, and goes on from its disk.
     #[arg(long, conflicts_with = "takeover")]
     resume: bool,
-    /// Daemons are replaced by ones of another program, newer or older, again and again.
+    /// The coordinator dies or stands still, and etcd elects another.
     #[arg(long, conflicts_with_all = ["takeover", "resume"])]
+    etcd: bool,
+    /// Daemons are replaced by ones of another program, newer or older, again and again.
+    #[arg(long, conflicts_with_all = ["takeover", "resume", "etcd"])]
     upgrade: bool,
     /// With --seed: print the whole log, even if nothing broke.
     #[arg(long, requires = "seed")]
@@ -47,7 +50,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 100)]
     lines: usize,
     /// Run properly labelled programs in a segment of policy `release` instead.
-    #[arg(long, conflicts_with_all = ["canary", "replace", "takeover", "resume", "upgrade", "log"])]
+    #[arg(long, conflicts_with_all = ["canary", "replace", "takeover", "resume", "etcd", "upgrade", "log"])]
     labelled: bool,
     /// With --labelled: the segment has a replica, and a host vanishes in each run.
     #[arg(long, requires = "labelled")]
@@ -63,7 +66,7 @@ pub(crate) struct Arguments {
     private: bool,
     /// Run clusters whose nodes leave, vanish and join again and again instead, so that numbers are
     /// used for many lives.
-    #[arg(long, conflicts_with_all = ["canary", "replace", "takeover", "resume", "upgrade", "log", "labelled", "views", "private"])]
+    #[arg(long, conflicts_with_all = ["canary", "replace", "takeover", "resume", "etcd", "upgrade", "log", "labelled", "views", "private"])]
     churn: bool,
     /// With --churn: how many lives join in each run.
     #[arg(long, default_value_t = 500, requires = "churn")]
@@ -97,6 +100,7 @@ fn run_one(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
         replace,
         takeover,
         resume,
+        etcd,
         upgrade,
         log,
         ..
@@ -108,6 +112,7 @@ fn run_one(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
         replace,
         takeover,
         resume,
+        etcd,
         upgrade,
         log,
     };
@@ -143,6 +148,7 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         replace,
         takeover,
         resume,
+        etcd,
         upgrade,
         keep_going,
         ..
@@ -155,6 +161,7 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         replace,
         takeover,
         resume,
+        etcd,
         upgrade,
         stop_at_failure: !keep_going,
     };
@@ -188,6 +195,7 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         replace,
         takeover,
         resume,
+        etcd,
         upgrade,
         log: false,
     };

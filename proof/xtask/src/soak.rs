@@ -134,6 +134,7 @@ impl Soak {
                 replace,
                 takeover: false,
                 resume: false,
+                etcd: false,
                 upgrade: false,
                 stop_at_failure: false,
             };

@@ -1,5 +1,6 @@
 //! `pagemesh daemon`: the daemon of this node, in the foreground.
 
+mod control;
 mod ready;
 mod settings;
 
@@ -35,8 +36,8 @@ pub(crate) enum Placement {
 #[command(
     after_help = "Flags beat PAGEMESH_* variables, these beat $XDG_CONFIG_HOME/pagemesh/config.toml, \
                   and that beats /etc/pagemesh/config.toml; --config reads another file in place of both (keys: bind, advertise, join, node_name, \
-                  socket, wait, latency, cpu, compress, multicast, impair, grace, join_timeout, quota, memory, lend, private_dir, recorder, standby, state, insecure, key, \
-                  join_token)."
+                  socket, wait, latency, cpu, compress, multicast, impair, grace, join_timeout, quota, memory, lend, private_dir, recorder, standby, state, control, control_ca, control_cert, control_key, \
+                  control_password, insecure, key, join_token)."
 )]
 pub(crate) struct Daemon {
     /// Loopback and defaults only, to try things out; no configuration is read
@@ -123,6 +124,32 @@ pub(crate) struct Daemon {
     /// that is started again goes on from there
     #[arg(long, value_name = "DIRECTORY", env = "PAGEMESH_STATE")]
     state: Option<PathBuf>,
+    /// Keep what the coordinator decides in etcd, and have it elect the coordinator:
+    /// etcd://[USER@]HOST:PORT,...[/PREFIX]
+    #[arg(long, value_name = "URL", env = "PAGEMESH_CONTROL", conflicts_with_all = ["join", "state"])]
+    control: Option<String>,
+    /// The certificate of those who certify etcd's members; the connection is encrypted then
+    #[arg(long, value_name = "FILE", env = "PAGEMESH_CONTROL_CA")]
+    control_ca: Option<PathBuf>,
+    /// This host's certificate for etcd
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "PAGEMESH_CONTROL_CERT",
+        requires = "control_key"
+    )]
+    control_cert: Option<PathBuf>,
+    /// The key of that certificate
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "PAGEMESH_CONTROL_KEY",
+        requires = "control_cert"
+    )]
+    control_key: Option<PathBuf>,
+    /// The password of etcd's user [default: PAGEMESH_CONTROL_PASSWORD]
+    #[arg(long, value_name = "FILE", env = "PAGEMESH_CONTROL_PASSWORD_FILE")]
+    control_password: Option<PathBuf>,
     /// Go on as the coordinator with what this node knew as the standby: if the coordinator's host
     /// is gone for good, and its standby's daemon has ended, too
     #[arg(long, requires = "state", conflicts_with = "join")]

@@ -82,9 +82,19 @@ pub(crate) struct Shape {
     /// Network namespaces (needs root) or 127.0.0.x
     #[arg(long, value_enum, default_value_t)]
     netns: Netns,
+    /// Elect the coordinator by an etcd of three members on the first three nodes
+    #[arg(long, value_enum)]
+    control: Option<Control>,
     /// Largest packet between network namespaces
     #[arg(long, default_value_t = 9000, value_parser = clap::value_parser!(u32).range(576..=65535))]
     mtu: u32,
+}
+
+/// What has the coordinator's decisions, and elects it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Control {
+    /// Debian's etcd-server, started for the sandbox
+    Etcd,
 }
 
 /// How a daemon waits.
@@ -150,6 +160,7 @@ impl Shape {
             plan.experiment = experiment.to_string();
         }
         plan.sealed = self.sealed;
+        plan.etcd = self.control == Some(Control::Etcd);
         plan.netns = self.netns;
         plan.mtu = self.mtu;
         if self.check_races {

@@ -2,7 +2,7 @@
 
 use super::DecisionCopy;
 use pagemesh_wire::peer::{Decision, Health, MemberView};
-use pagemesh_wire::{ClusterId, NodeId, NodeSet, Term};
+use pagemesh_wire::{ClusterId, NodeId, NodeSet, SegmentId, Term};
 use serde::{Deserialize, Serialize};
 
 /// One entry of the file of a coordinator or standby. It says how something is now, so a file may
@@ -30,6 +30,14 @@ pub enum KeptEntry {
     View(MemberView),
     /// Decisions of one input of the coordinator, which count together or not at all.
     Decisions(Vec<Decision>),
+}
+
+impl KeptEntry {
+    /// Whether everything follows in the same batch.
+    #[must_use]
+    pub fn begins(&self) -> bool {
+        !matches!(self, Self::View(_) | Self::Decisions(_))
+    }
 }
 
 /// The contents of the file of a coordinator or standby.
@@ -147,10 +155,36 @@ impl Kept {
         gone.map(|member| member.id).collect()
     }
 
+    /// The decisions, without those of lives that are forgotten in a later view.
+    pub(crate) fn copy_in(&self, view: &MemberView) -> DecisionCopy {
+        let mut copy = self.copy.clone();
+        for node in self.forgotten_in(view).iter() {
+            copy.life_forgotten(node);
+        }
+        copy
+    }
+
+    /// Takes a batch of entries of a coordinator in a store that all nodes share. What former
+    /// coordinators wrote there counts until the first batch of the next one, which has everything.
+    pub fn apply_batch(&mut self, entries: Vec<KeptEntry>) {
+        if entries.iter().any(KeptEntry::begins) {
+            *self = Self::default();
+        }
+        for entry in entries {
+            self.apply(entry);
+        }
+    }
+
     /// Whether the coordinator wrote this, and no standby.
     #[must_use]
     pub fn has_coordinated(&self) -> bool {
         self.mine.contains(self.view.term.coordinator())
+    }
+
+    /// Whether this segment has a name.
+    #[must_use]
+    pub fn has_segment(&self, segment: SegmentId) -> bool {
+        self.copy.directory.get(segment).is_some()
     }
 
     /// The number of segments with a name.

@@ -1,7 +1,9 @@
 //! A standby becomes the coordinator: it waits until the coordinator has been silent for long
 //! enough, then asks all living members to believe no older coordinator any more, and to say which
-//! members they know. When all have answered, or have been silent themselves, it takes over.
+//! members they know. When all have answered, or have been silent themselves, it takes over. A node
+//! that a shared store has elected does the same with what the store has.
 
+use super::Kept;
 use crate::time::Time;
 use pagemesh_wire::peer::MemberView;
 use pagemesh_wire::{NodeId, NodeSet, Term, Ticket};
@@ -16,6 +18,9 @@ pub(crate) struct Promotion {
     pub(crate) since: Time,
     /// The members are being asked.
     pub(crate) asking: Option<Asking>,
+    /// What the store has that elected this node; none if a person promotes the standby.
+    #[serde(default)]
+    pub(crate) kept: Option<Box<Kept>>,
 }
 
 /// The question to all members.

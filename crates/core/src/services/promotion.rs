@@ -1,5 +1,6 @@
-//! A standby takes over from a coordinator that is silent. A person says so: only a person can know
-//! that the coordinator is dead and not only out of reach.
+//! A standby takes over from a coordinator that is silent. A person says so, since only a person can
+//! know that the coordinator is dead and not only out of reach; or a shared store has elected the
+//! node (`election.rs`).
 
 use super::Services;
 use super::upgrade::with_known_programs;
@@ -19,6 +20,10 @@ impl Services {
         if self.coordinator.is_some() {
             return cx.reply(ticket, Reply::Done);
         }
+        if cx.shell.config.elected {
+            let why = "etcd elects the coordinator of this cluster, and nobody has to promote one";
+            return cx.refuse(ticket, Refusal::Invalid(why.into()));
+        }
         if cx.shell.view.standby != cx.me() {
             return cx.refuse(ticket, Refusal::Invalid(not_standby(&cx.shell.view)));
         }
@@ -34,6 +39,7 @@ impl Services {
             ticket: Some(ticket),
             since: cx.now,
             asking: None,
+            kept: None,
         });
         self.promotion_due(cx);
     }
@@ -76,10 +82,17 @@ impl Services {
     /// Asks all members but the silent coordinator to believe no older coordinator any more.
     fn ask_members(&mut self, cx: &mut Cx<'_>) {
         let me = cx.me();
-        let Some(term) = self.membership.fence(cx).next(me) else {
-            let why = "the cluster has had all coordinators that it can have: start a new one";
-            return self.end_promotion(cx, Err(why.into()));
-        };
+        match self.membership.fence(cx).next(me) {
+            Some(term) => self.ask_for_promises(cx, term),
+            None => {
+                let why = "the cluster has had all coordinators that it can have: start a new one";
+                self.end_promotion(cx, Err(why.into()));
+            }
+        }
+    }
+
+    /// Asks the same for this term.
+    pub(super) fn ask_for_promises(&mut self, cx: &mut Cx<'_>, term: Term) {
         let mut missing = cx.shell.peers();
         missing.remove(cx.coordinator());
         self.membership.promise(cx, term);
@@ -107,7 +120,8 @@ impl Services {
     ) -> peer::Reply {
         let view = &cx.shell.view;
         let no = |why: String| peer::Reply::Refused(Refusal::Invalid(why));
-        if self.coordinator.is_some() {
+        // A store that elects has fenced this coordinator off already.
+        if self.coordinator.is_some() && !cx.shell.config.elected {
             return no(format!("{} coordinates, and is alive", cx.me()));
         }
         if term.coordinator() != from || term <= self.membership.fence(cx) {
@@ -166,7 +180,16 @@ impl Services {
             self.end_promotion(cx, Err(Refusal::NotMember.to_string()));
             return self.expelled(cx);
         }
+        let promotion = self.promotion.as_mut();
+        let kept = promotion.and_then(|promotion| promotion.kept.take());
+        let elected = kept.is_some();
+        if let Some(kept) = kept {
+            self.copy = kept.copy_in(&view);
+        }
         self.take_over(cx, view, term, silent);
+        if elected {
+            self.keep_anew(cx);
+        }
         self.end_promotion(cx, Ok(()));
     }
 }
@@ -180,10 +203,11 @@ impl Services {
         term: Term,
         silent: NodeSet,
     ) {
-        let former = cx.coordinator();
+        let former = view.term.coordinator();
         let copy = core::mem::take(&mut self.copy);
         let mut dead = silent;
         dead.insert(former);
+        dead.insert(cx.coordinator());
         let view = with_known_programs(succeeding(view, term, dead), former);
         let mut coordinator = Coordinator::of(copy.directory);
         let me = cx.me();

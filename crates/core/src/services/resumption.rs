@@ -67,6 +67,9 @@ impl Services {
             return;
         };
         let Asking { term, missing, .. } = resumption.asking;
+        if cx.shell.config.elected {
+            cx.push(Effect::Renew { term });
+        }
         let mut tried = resumption.kept.lives().to_vec();
         tried.retain(|other| *other != term);
         let known = resumption.kept.view().term;
@@ -227,13 +230,10 @@ impl Services {
             return self.membership.out(cx, taken(node));
         }
         let forgotten = kept.forgotten_in(view);
+        self.copy = kept.copy_in(view);
         let Asking {
             term, silent, view, ..
         } = asking;
-        self.copy = kept.copy;
-        for node in forgotten.iter() {
-            self.copy.life_forgotten(node);
-        }
         // These are lives of which this node's disk knows nothing, and which were not asked.
         let silent = silent.without(forgotten);
         self.admit_self(cx, node, view);

@@ -5,6 +5,7 @@ mod backups;
 mod bounds;
 mod capabilities;
 mod common;
+mod election;
 mod keys;
 mod numbers;
 mod one_to_many;

@@ -7,11 +7,12 @@ use crate::diff_store::Changes;
 use crate::diff_store::DiffStore;
 use crate::driver::{About, Driver};
 use crate::edition::Edition;
+use crate::etcd;
 use crate::executor::DaemonExecutor;
 use crate::experiment::Edge;
 use crate::keeper::{Keeper, Keeping, Tag};
 use crate::launch;
-use crate::ledger::{Ledger, LedgerFile};
+use crate::ledger::{Ledger, LedgerFile, Medium};
 use crate::lending::Lending;
 use crate::listener::ProgramListener;
 use crate::multicast_batches::MulticastBatches;
@@ -29,7 +30,7 @@ use crate::takeover::{self, Ground, TakeoverState};
 use crate::token::Token;
 use crate::waiter::Waiter;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use pagemesh_core::{Config, KeptEntry, Life, Node, Pace, Start};
+use pagemesh_core::{Config, KeptEntry, Life, Node, Pace, Start, limits};
 use pagemesh_os::latency::LatencyHold;
 use pagemesh_os::poll::Poll;
 use pagemesh_os::seqpacket::Listener;
@@ -80,7 +81,20 @@ impl Daemon {
         let receive_batch = ReceiveBatch::create()?;
         let mut about = about(options, &udp);
         let network = network(options, udp, None)?;
-        let (ledger, start) = begin_or_go_on(options)?;
+        let (ledger, elections, start) = match &options.control {
+            Some(hello) => {
+                let ((ledger, elections), start) =
+                    etcd::begin(hello, dice()? as u32, ClusterId(dice()?))?;
+                (Some(ledger), Some(elections), start)
+            }
+            None => {
+                let (ledger, start) = begin_or_go_on(options)?;
+                (ledger, None, start)
+            }
+        };
+        if let Start::Join(address) = start {
+            about.join = Some(address);
+        }
         let mut config = config(options, &about, network.key(), start)?;
         config.pace.ahead = config.pace.ahead.min(room_ahead(&network.udp));
         config.pace.twins = config.pace.twins.max(room_for_twins());
@@ -90,6 +104,7 @@ impl Daemon {
             .context("no memory for the secret of lent pages")?;
         let mut executor = DaemonExecutor::new(Poll::new()?, network, pages, recorder, lending);
         executor.ledger = ledger;
+        executor.elections = elections;
         executor.pages.unprotected = options.unprotected;
         executor.lending.tampers = options.tamper;
         executor.lending.disk = options.experiment.slow_disk();
@@ -154,10 +169,21 @@ impl Daemon {
             .crash_point
             .clone_from(&options.crash_point);
         ensure!(
-            options.state.is_some() || !recovered.node.keeps(),
+            options.control.is_some() == recovered.node.is_elected(),
+            "the daemon before and this one have to be started with the same --control"
+        );
+        ensure!(
+            options.state.is_some() || options.control.is_some() || !recovered.node.keeps(),
             "the daemon before had a state directory: start this one with the same --state"
         );
-        let ledger = ledger_of_another(options)?;
+        let ledger = match &options.control {
+            Some(hello) => {
+                let (ledger, elections) = etcd::go_on(hello, dice()? as u32)?;
+                executor.elections = Some(elections);
+                Some(ledger)
+            }
+            None => ledger_of_another(options)?,
+        };
         let mut driver = Driver::go_on(recovered, executor, about, &receive_batch)?;
         driver.runs();
         driver.keep_anew(ledger);
@@ -211,6 +237,9 @@ impl Daemon {
         }
         if let Some(ledger) = &driver.executor.ledger {
             poll.add(ledger.bell(), Token::Ledger.encode())?;
+        }
+        if let Some(elections) = &driver.executor.elections {
+            poll.add(elections.bell(), Token::Elections.encode())?;
         }
         poll.add(&listener, Token::Listener.encode())?;
         poll.add(&signals, Token::Signals.encode())?;
@@ -398,7 +427,7 @@ fn begin_or_go_on(options: &Options) -> Result<(Option<Ledger>, Start)> {
         ),
         None => found()?,
     };
-    Ok((Some(Ledger::start(file)?), start))
+    Ok((Some(Ledger::start(Medium::File(Box::new(file)))?), start))
 }
 
 /// A coordinator begins its next life, and its disk knows that before any other node hears of it.
@@ -435,7 +464,10 @@ fn next_life(file: &mut LedgerFile, promote: bool) -> Result<Life> {
 /// missing there.
 fn ledger_of_another(options: &Options) -> Result<Option<Ledger>> {
     let directory = options.state.as_ref();
-    let ledger = directory.map(|directory| Ledger::start(LedgerFile::open(directory)?));
+    let ledger = directory.map(|directory| {
+        let file = LedgerFile::open(directory)?;
+        Ledger::start(Medium::File(Box::new(file)))
+    });
     ledger.transpose()
 }
 
@@ -447,13 +479,23 @@ fn config(options: &Options, about: &About, key: PublicKey, start: Start) -> Res
         key,
         start,
         quotas: options.quota.cluster,
-        pace: Pace::default(),
+        pace: pace(options),
         check_races: options.check_races,
-        standby: options.standby,
+        standby: options.standby && options.control.is_none(),
         rejoin: true,
-        keeps: options.state.is_some(),
+        keeps: options.state.is_some() || options.control.is_some(),
+        elected: options.control.is_some(),
         program: about.edition.program,
     })
+}
+
+/// A coordinator that etcd replaces has to be missed soon.
+fn pace(options: &Options) -> Pace {
+    let mut pace = Pace::default();
+    if options.control.is_some() {
+        pace.heartbeat = limits::HEARTBEAT_ELECTED;
+    }
+    pace
 }
 
 /// Number of pages that fit in half of the socket's receive buffer: the kernel charges about twice

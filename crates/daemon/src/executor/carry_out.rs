@@ -10,7 +10,7 @@ use pagemesh_core::{
 use pagemesh_wire::header::Header;
 use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{Message, Refusal};
-use pagemesh_wire::{ClientId, MappingId, SegmentId, SyncKey, Ticket};
+use pagemesh_wire::{ClientId, MappingId, NodeId, SegmentId, SyncKey, Term, Ticket};
 use std::net::SocketAddr;
 
 /// Failures are logged and reach the processes concerned; the daemon goes on.
@@ -147,6 +147,20 @@ impl EffectExecutor for EffectBatch<'_> {
     fn keep(&mut self, batch: u64, entries: Vec<KeptEntry>) -> Done {
         if let Some(ledger) = &self.executor.ledger {
             ledger.keep(batch, entries);
+        }
+        Ok(())
+    }
+
+    fn renew(&mut self, term: Term) -> Done {
+        if let Some(elections) = &self.executor.elections {
+            elections.renew(term);
+        }
+        Ok(())
+    }
+
+    fn elect(&mut self, node: NodeId, fence: Term) -> Done {
+        if let Some(elections) = &self.executor.elections {
+            elections.elect(node, fence);
         }
         Ok(())
     }

@@ -127,11 +127,7 @@ const NAME: &str = "coordinator";
 
 fn write_anew(directory: &Path, kept: &Kept) -> io::Result<(File, u64)> {
     let draft = directory.join("coordinator.new");
-    let mut bytes = MAGIC.to_vec();
-    bytes.extend_from_slice(&VERSION.to_le_bytes());
-    if *kept != Kept::default() {
-        bytes.extend_from_slice(&record(&kept.entries()));
-    }
+    let bytes = whole(kept);
     let mut options = File::options();
     options.write(true).create(true).truncate(true).mode(0o600);
     let mut file = options.open(&draft)?;
@@ -166,7 +162,30 @@ fn lock(directory: &Path) -> Result<File> {
     Ok(file)
 }
 
-fn record(entries: &[KeptEntry]) -> Vec<u8> {
+/// The bytes of everything.
+pub(crate) fn whole(kept: &Kept) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    if *kept != Kept::default() {
+        bytes.extend_from_slice(&record(&kept.entries()));
+    }
+    bytes
+}
+
+/// Reads the bytes of everything, and of records that were written since. None is incomplete.
+///
+/// # Errors
+/// If it is damaged, or none of ours.
+pub(crate) fn read_whole(bytes: &[u8]) -> Result<Kept> {
+    let (kept, length) = read(bytes).map_err(|why| anyhow!("what etcd has: {why}"))?;
+    if length != bytes.len() as u64 {
+        bail!("what etcd has: {}", Unreadable::Damaged(length as usize));
+    }
+    Ok(kept)
+}
+
+/// The bytes of entries that count together.
+pub(crate) fn record(entries: &[KeptEntry]) -> Vec<u8> {
     let mut body = Vec::new();
     let mut serializer = rmp_serde::Serializer::new(&mut body)
         .with_struct_map()

@@ -120,7 +120,9 @@ impl Driver {
         problems.extend(lost.map(|lost| Trouble::SegmentLost.line(lost)));
         problems.extend(self.about.problems.iter().cloned());
         let ledger = self.executor.ledger.as_ref();
-        problems.extend(ledger.and_then(Ledger::problem));
+        let unwritten = ledger.and_then(Ledger::problem);
+        let elections = self.executor.elections.as_ref();
+        problems.extend(unwritten.or_else(|| elections?.problem()));
         problems.extend(self.executor.near_limits());
         problems.extend(self.near_quotas());
         let silent = self.node.coordinator_silent(now);
@@ -153,7 +155,10 @@ impl Driver {
     /// The coordinator has been silent for so long: who can replace it, and how.
     fn coordinator_is_silent(&self, silent: Duration) -> String {
         let view = self.node.view();
-        let cure = if view.standby == NodeId::NONE {
+        let cure = if self.node.is_elected() {
+            "etcd elects another one, if it has a quorum and the claim of this one has run out"
+                .into()
+        } else if view.standby == NodeId::NONE {
             "there is no standby: let its daemon go on, or end all daemons and start anew"
                 .to_owned()
         } else if self.node.id() == Some(view.standby) {

@@ -48,6 +48,8 @@ troubles! {
     DiskFull = "disk-full",
     /// The disk of what the coordinator decides does not work.
     DiskFailed = "disk-failed",
+    /// Etcd, which has what the coordinator decides, does not answer.
+    NoQuorum = "no-quorum",
     /// The key file cannot be read.
     KeyUnreadable = "key-unreadable",
     /// A host wants to join with a key that is not in the key file here.

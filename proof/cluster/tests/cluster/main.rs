@@ -19,6 +19,7 @@ mod coordinators;
 mod counting;
 mod daemon_deaths;
 mod debuggers;
+mod etcd;
 mod exports;
 mod file_caches;
 mod freebsd;

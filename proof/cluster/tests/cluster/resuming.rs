@@ -23,7 +23,7 @@ fn plan(nodes: usize) -> Plan {
     plan
 }
 
-fn names(cluster: &Cluster, node: usize) -> Vec<String> {
+pub(crate) fn names(cluster: &Cluster, node: usize) -> Vec<String> {
     let segments = cluster.mesh(node).list().unwrap();
     segments.into_iter().map(|info| info.name).collect()
 }

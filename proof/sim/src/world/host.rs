@@ -54,6 +54,7 @@ pub(crate) struct Host {
     pub(crate) inbox: VecDeque<Pending>,
     pub(crate) receipts: Receipts,
     pub(crate) disk: super::disk::Disk,
+    pub(crate) client: super::etcd::Client,
     /// Number of inputs at its front that are answers to effects.
     pub(crate) answers: usize,
     /// Its journal, in some seeds.

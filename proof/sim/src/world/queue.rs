@@ -1,5 +1,6 @@
 //! The future events, in order of time, and at one time in order of planning.
 
+use super::EtcdStep;
 use crate::kernel::ThreadId;
 use crate::step::Fault;
 use pagemesh_core::Time;
@@ -35,6 +36,8 @@ pub(crate) enum Happening {
     Receipts(usize),
     /// A host's disk has written the next batch.
     Disk(usize),
+    /// The store that all hosts share, or a host's client of it, does something.
+    Etcd(EtcdStep),
     /// A fault of the plan.
     Misfortune(Fault),
 }

@@ -78,6 +78,7 @@ fn merge(flags: Daemon, config: &Config, global: &Global) -> Result<Options> {
         (None, None) => default.quota,
     };
     let memory = memory(&flags, config)?;
+    let control = super::control::options(&flags, config)?;
     Ok(Options {
         memory,
         bind: bind.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)),
@@ -94,6 +95,7 @@ fn merge(flags: Daemon, config: &Config, global: &Global) -> Result<Options> {
         quota,
         recorder: flags.recorder.or(config.recorder).unwrap_or(true),
         standby: flags.standby.or(config.standby).unwrap_or(true),
+        control,
         state: flags.state.or_else(|| config.state.clone()),
         promote: flags.promote,
         check_races: flags.check_races,
@@ -319,7 +321,7 @@ fn group(text: &str) -> Result<SocketAddrV4> {
     }
 }
 
-fn bad(message: String) -> anyhow::Error {
+pub(super) fn bad(message: String) -> anyhow::Error {
     Trouble::new(Exit::BAD_CONFIG, message).into()
 }
 

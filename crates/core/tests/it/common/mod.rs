@@ -70,6 +70,7 @@ struct Features {
     standby: bool,
     rejoin: bool,
     keeps: bool,
+    elected: bool,
 }
 
 /// How fast disks are.
@@ -170,7 +171,7 @@ impl Cluster {
         let both = Features {
             standby: true,
             keeps: true,
-            rejoin: false,
+            ..Features::default()
         };
         Self::of(count, Pace::default(), both)
     }
@@ -182,6 +183,16 @@ impl Cluster {
             ..Features::default()
         };
         Self::of(count, Pace::default(), keeps)
+    }
+
+    /// The same, whose coordinator is elected by a store that all share.
+    pub fn elected(count: usize) -> Self {
+        let elected = Features {
+            keeps: true,
+            elected: true,
+            ..Features::default()
+        };
+        Self::of(count, Pace::default(), elected)
     }
 
     fn of(count: usize, pace: Pace, features: Features) -> Self {
@@ -251,6 +262,7 @@ impl Cluster {
             standby: self.features.standby,
             rejoin: self.features.rejoin,
             keeps: self.features.keeps,
+            elected: self.features.elected,
             program: self.program,
             ..Config::plain(
                 format!("host{index}"),

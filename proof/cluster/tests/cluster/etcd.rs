@@ -1,0 +1,187 @@
+//! An etcd of three members has what the coordinator decides, and elects it.
+
+use crate::coordinators::{control, say};
+use crate::resuming::names;
+use crate::support::{Cluster, eventually, load, store};
+use pagemesh::{Mapping, Options, PAGE_SIZE};
+use pagemesh_cli::sandbox::{Etcd, Netns, Plan, etcd_is_installed};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The aim is 2 s. These hosts share a processor or two with other tests.
+const SOON: Duration = Duration::from_secs(8);
+
+/// Pages do not need the coordinator, whoever fails.
+const PAUSE: Duration = Duration::from_secs(4);
+
+fn start(nodes: usize) -> Option<Cluster> {
+    if !etcd_is_installed() {
+        eprintln!("skipped: there is no etcd; scripts/setup --etcd installs it");
+        return None;
+    }
+    let program = Path::new(env!("CARGO_BIN_EXE_pagemesh-under-test"));
+    if !program.with_file_name("pagemesh-etcd").is_file() {
+        eprintln!("skipped: pagemesh-etcd is not built beside the program; scripts/test builds it");
+        return None;
+    }
+    let mut plan = Plan::new(nodes);
+    plan.netns = Netns::Never;
+    plan.etcd = true;
+    Cluster::of(plan)
+}
+
+fn etcd(cluster: &Cluster) -> &Etcd {
+    cluster.etcd().expect("the plan has one")
+}
+
+/// How long a control call takes: a segment is made and removed.
+fn control_call(cluster: &Cluster, node: usize, name: &str) -> Duration {
+    let start = Instant::now();
+    let mesh = cluster.mesh(node);
+    while let Err(error) = mesh.create(name, PAGE_SIZE as u64, Options::default()) {
+        assert!(start.elapsed() < SOON, "{name}: {error}");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let took = start.elapsed();
+    mesh.remove(name).unwrap();
+    took
+}
+
+/// Two nodes store and load by turns until it is over. Returns the longest time that one turn took.
+fn page_traffic(maps: &[Mapping; 2], over: &AtomicBool) -> Duration {
+    let mut longest = Duration::ZERO;
+    while !over.load(Relaxed) {
+        let start = Instant::now();
+        let guard = maps[0].segment().lock(1).lock().unwrap();
+        store(&maps[0], 0, load(&maps[1], 0) + 1);
+        drop(guard);
+        store(&maps[1], 0, load(&maps[0], 0) + 1);
+        longest = longest.max(start.elapsed());
+    }
+    longest
+}
+
+/// Does something while pages move between two nodes, which must not stand still.
+fn while_pages_move<T>(maps: &[Mapping; 2], what: impl FnOnce() -> T) -> T {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let pages = scope.spawn(|| page_traffic(maps, &over));
+        let done = what();
+        over.store(true, Relaxed);
+        let longest = pages.join().unwrap();
+        println!("longest turn of page traffic: {longest:?}");
+        assert!(longest < PAUSE, "pages stood still for {longest:?}");
+        done
+    })
+}
+
+fn wait_for_coordinator(cluster: &Cluster, nodes: &[usize]) -> u64 {
+    let mut known = 0;
+    eventually("all know one coordinator that lives", || {
+        let all: Vec<_> = nodes.iter().map(|node| control(cluster, *node)).collect();
+        known = all[0]["coordinator"].as_u64().unwrap_or(0);
+        let lives = all.iter().any(|one| one["silent_seconds"] == 0.0);
+        lives && all.iter().all(|one| one["coordinator"] == known)
+    });
+    known
+}
+
+/// The coordinator, the leader of etcd, and any other daemon are killed, one after the other. Names
+/// go on, and pages never stop.
+#[test]
+fn names_go_on_whoever_is_killed() {
+    let Some(cluster) = start(4) else {
+        return;
+    };
+    for (node, name) in [(0, "first"), (1, "count"), (3, "third")] {
+        cluster.make_on(node, name, 1, Options::default());
+    }
+    let maps = [2, 3].map(|node| cluster.map(node, "count"));
+    store(&maps[0], 0, 0);
+    assert_eq!(load(&maps[1], 0), 0);
+    while_pages_move(&maps, || {
+        cluster.kill(0).unwrap();
+        let took = control_call(&cluster, 3, "after the coordinator");
+        println!("control calls went on {took:?} after the coordinator's end");
+    });
+    assert_ne!(wait_for_coordinator(&cluster, &[1, 2, 3]), 1);
+    assert_eq!(names(&cluster, 2), ["count", "first", "third"]);
+    cluster.restart(0).unwrap();
+    assert_eq!(names(&cluster, 0), ["count", "first", "third"]);
+    while_pages_move(&maps, || {
+        etcd(&cluster)
+            .kill(etcd(&cluster).leader().unwrap())
+            .unwrap();
+        let took = control_call(&cluster, 3, "after the leader");
+        println!("control calls went on {took:?} after the end of etcd's leader");
+    });
+    while_pages_move(&maps, || {
+        cluster.kill(0).unwrap();
+        let took = control_call(&cluster, 1, "after a daemon");
+        println!("control calls went on {took:?} after a daemon's end");
+    });
+    assert_eq!(names(&cluster, 3), ["count", "first", "third"]);
+}
+
+/// Without a quorum control calls wait, and `status` says why; pages and locks go on.
+#[test]
+fn without_a_quorum_names_wait_and_pages_go_on() {
+    let Some(cluster) = start(3) else {
+        return;
+    };
+    cluster.make_on(1, "count", 1, Options::default());
+    let maps = [1, 2].map(|node| cluster.map(node, "count"));
+    store(&maps[0], 0, 0);
+    assert_eq!(load(&maps[1], 0), 0);
+    for member in [0, 1] {
+        etcd(&cluster).kill(member).unwrap();
+    }
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            cluster.make_on(2, "late", 1, Options::default());
+            done.store(true, Relaxed);
+        });
+        while_pages_move(&maps, || {
+            eventually("status names the state", || {
+                let (code, said) = say(&cluster, 0, "status");
+                code == Some(4) && said.contains("no-quorum: etcd does not answer")
+            });
+        });
+        assert!(!done.load(Relaxed), "nothing is decided without a quorum");
+        cluster.restart_etcd(0).unwrap();
+        waiting.join().unwrap();
+    });
+    eventually("the state is over", || {
+        say(&cluster, 0, "status").0 == Some(0)
+    });
+    assert_eq!(names(&cluster, 1), ["count", "late"]);
+    assert_eq!(
+        wait_for_coordinator(&cluster, &[0, 1, 2]),
+        1,
+        "nobody was elected"
+    );
+}
+
+/// All daemons are killed at once, and whoever is started first goes on with the names.
+#[test]
+fn names_go_on_from_etcd_after_all_daemons_were_killed() {
+    let Some(cluster) = start(3) else {
+        return;
+    };
+    cluster.make_on(1, "one", 1, Options::default());
+    cluster.make_on(2, "two", 1, Options::default());
+    for node in 0..3 {
+        cluster.kill(node).unwrap();
+    }
+    for node in [2, 0, 1] {
+        cluster.restart(node).unwrap();
+        assert_eq!(names(&cluster, node), ["one", "two"]);
+    }
+    let map = cluster.map(0, "one");
+    assert!(map.segment().lock(1).lock().is_ok());
+    cluster.mesh(1).remove("two").unwrap();
+    assert_eq!(names(&cluster, 2), ["one"]);
+}
