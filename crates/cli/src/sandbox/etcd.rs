@@ -6,6 +6,8 @@ use super::room::Room;
 use super::spawner::Spawner;
 use anyhow::{Context as _, Result, bail};
 use std::env;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,8 +44,12 @@ impl Etcd {
         )?;
         let count = MEMBERS.min(nodes);
         let ips: Vec<_> = (0..count).map(|node| network.address(node).ip()).collect();
-        let clients: Vec<_> = ips.iter().map(|ip| format!("{ip}:2379")).collect();
-        let peers: Vec<_> = ips.iter().map(|ip| format!("http://{ip}:2380")).collect();
+        let at = |usual| -> Result<Vec<String>> {
+            let each = ips.iter().map(|ip| free(*ip, usual));
+            each.map(|place| Ok(place?.to_string())).collect()
+        };
+        let (clients, peers) = (at(2379)?, at(2380)?);
+        let peers: Vec<_> = peers.iter().map(|peer| format!("http://{peer}")).collect();
         let mut etcd = Self {
             members: Vec::new(),
             network: Arc::clone(network),
@@ -172,6 +178,15 @@ impl Etcd {
 #[must_use]
 pub fn is_installed() -> bool {
     find("etcd").is_some() && find("etcdctl").is_some()
+}
+
+/// The usual port of an address, or a free one where other sandboxes have the same addresses.
+fn free(ip: IpAddr, usual: u16) -> Result<SocketAddr> {
+    match TcpListener::bind((ip, 0)) {
+        // An address of a network namespace is this sandbox's alone.
+        Err(error) if error.kind() == ErrorKind::AddrNotAvailable => Ok((ip, usual).into()),
+        listener => Ok(listener.and_then(|at| at.local_addr())?),
+    }
 }
 
 fn find(program: &str) -> Option<PathBuf> {
