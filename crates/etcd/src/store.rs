@@ -250,15 +250,24 @@ async fn keep(
         }
     }
     let mut ops = vec![TxnOp::put(key(pieces.len()), last, None)];
+    let mut conditions = vec![mine()];
     if record == 0 {
+        // A member that stood still may carry out what was given up and repeated: too late, if
+        // another generation counts by then.
+        let head = client.get(keys.head(), None).await?;
+        let at = head.kvs().first().map_or(0, KeyValue::mod_revision);
+        conditions.push(Compare::mod_revision(keys.head(), CompareOp::Equal, at));
         ops.push(TxnOp::put(keys.head(), beginning.clone(), None));
         ops.extend(others(keys, &beginning));
     }
-    let done = client.txn(Txn::new().when([mine()]).and_then(ops)).await?;
-    if !done.succeeded() {
-        return fenced(client, keys).await;
+    let txn = Txn::new().when(conditions).and_then(ops);
+    match client.txn(txn).await?.succeeded() {
+        true => Ok(Answer::Done),
+        false => match fenced(client, keys).await? {
+            Answer::Fenced(by) if by == term => Err(Error::Internal("another was written".into())),
+            fenced => Ok(fenced),
+        },
     }
-    Ok(Answer::Done)
 }
 
 /// Removes all other generations.

@@ -123,7 +123,7 @@ impl Replicas {
             // Each goes first in every second round.
             let first = round as usize % 2;
             for replicas in [first, 1 - first] {
-                let segment = format!("bench.{name}.{replicas}.{round}");
+                let segment = format!("bench.{name}.{replicas}.{round}").replace('/', ".");
                 let pages = self.effort.count.max(changed * SHARING.len() as u32);
                 testbed.open_replicated(&segment, pages, policy, replicas as u8)?;
                 let taken = turn(testbed, &self.effort, changed.max(1))?;
