@@ -13,6 +13,7 @@ pub(crate) use records::EtcdRecords;
 pub(crate) use start::{begin, go_on};
 
 use pagemesh_wire::local::Trouble;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Etcd does not do what it is asked.
 pub(crate) fn no_quorum(why: &str) -> String {
@@ -21,4 +22,9 @@ pub(crate) fn no_quorum(why: &str) -> String {
          and nobody takes the place of a coordinator that fails; pages, locks and barriers go on: \
          see that most members of etcd run and are reached from here"
     ))
+}
+
+/// What a mutex guards, also after a thread that held it has failed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

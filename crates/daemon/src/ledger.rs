@@ -162,7 +162,7 @@ impl Writer {
             match self.append(&entries) {
                 Ok(()) => {}
                 Err(Refused::Fenced(by)) => {
-                    // Nobody is told what these decide.
+                    // No answer that depends on these decisions leaves the daemon.
                     let by = by.coordinator();
                     tracing::warn!(%by, "etcd has elected another coordinator");
                     continue;

@@ -7,8 +7,8 @@
 //! PREFIX/records/GENERATION/RECORD.PIECE  what the coordinator decided
 //! ```
 //!
-//! Whoever writes records does so on the condition that `term` is its own; whoever claims a term, on
-//! the condition that nobody has claimed one since it looked. So a coordinator that was replaced
+//! A coordinator writes records on the condition that `term` is its own, and a node claims a term on
+//! the condition that no other has claimed one since it looked. So a coordinator that was replaced
 //! writes nothing more. The lease says when its holder has last renewed it, and renewing it writes
 //! nothing into etcd's history.
 
@@ -160,7 +160,7 @@ async fn put_claim(client: &mut Client, keys: &Keys<'_>, look: &Look, term: Term
 
 async fn found(mut client: Client, keys: &Keys<'_>) -> Done<Answer> {
     let look = look(client.clone(), keys).await?;
-    // Whoever tried before, and has renewed nothing for a while, is gone.
+    // A daemon that claimed the first term, and has not renewed that for a while, is gone.
     let tried = look.seen.silent.is_some_and(|silent| silent < 3);
     let free = look.seen.records.is_empty() && !tried;
     if !free || !put_claim(&mut client, keys, &look, Term::FIRST).await? {

@@ -197,41 +197,40 @@ fn clusters_are_rolled_over_and_back() {
     }
 }
 
+/// Thirty seeds of each setting hold, and in each another node, or another life of one, coordinates.
+fn another_takes_over(settings: &[(u64, Profile)], switch: impl Fn(&mut Campaign)) {
+    for (from, profile) in settings {
+        let mut campaign = seeds(*profile, *from, 30);
+        switch(&mut campaign);
+        assert!(held(campaign).stats.promotions >= campaign.count);
+    }
+}
+
 /// The first host's daemon is killed, and goes on from its disk, which lacks what it had not written.
 #[test]
 fn coordinators_go_on_from_their_disks() {
     // The members end the session in which the coordinator had asked, and did not take it for a member
     // yet: they counted as dead, and never heard of it (10,109; 20,053; 20,062).
-    for (from, profile) in [
+    let settings = [
         (0, Profile::Calm),
         (10_000, Profile::Mild),
         (10_085, Profile::Mild),
         (20_022, Profile::Harsh),
         (20_052, Profile::Harsh),
-    ] {
-        let campaign = Campaign {
-            resume: true,
-            ..seeds(profile, from, 30)
-        };
-        assert!(held(campaign).stats.promotions >= campaign.count);
-    }
+    ];
+    another_takes_over(&settings, |campaign| campaign.resume = true);
 }
 
 /// Etcd elects another coordinator, whenever the one before and etcd itself fail.
 #[test]
 fn etcd_elects_coordinators() {
     // Decision 51 names the seeds before and behind these that fail.
-    for (from, profile) in [
+    let settings = [
         (0, Profile::Calm),
         (10_000, Profile::Mild),
         (20_015, Profile::Harsh),
-    ] {
-        let campaign = Campaign {
-            etcd: true,
-            ..seeds(profile, from, 30)
-        };
-        assert!(held(campaign).stats.promotions >= campaign.count);
-    }
+    ];
+    another_takes_over(&settings, |campaign| campaign.etcd = true);
 }
 
 /// A store that says too soon that it has a decision loses names that programs were told of.

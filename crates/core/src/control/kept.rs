@@ -38,6 +38,15 @@ impl KeptEntry {
     pub fn begins(&self) -> bool {
         !matches!(self, Self::View(_) | Self::Decisions(_))
     }
+
+    /// The term of the life that begins here.
+    #[must_use]
+    pub fn term(&self) -> Option<Term> {
+        match self {
+            Self::Life { term, .. } => Some(*term),
+            _ => None,
+        }
+    }
 }
 
 /// The contents of the file of a coordinator or standby.

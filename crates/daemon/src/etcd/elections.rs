@@ -1,7 +1,7 @@
 //! Has this node's claim to coordinate renewed, or that of a silent coordinator taken. A thread of
 //! its own waits for etcd.
 
-use super::{EtcdProgram, no_quorum};
+use super::{EtcdProgram, lock, no_quorum};
 use crate::ledger::file;
 use anyhow::{Context as _, Result};
 use pagemesh_core::Kept;
@@ -10,7 +10,7 @@ use pagemesh_wire::{NodeId, Term};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 /// A claim that was not renewed for so many seconds may be taken.
@@ -114,8 +114,4 @@ impl Shared {
         }
         Ok(())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

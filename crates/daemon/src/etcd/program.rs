@@ -1,5 +1,6 @@
 //! The program that speaks to etcd, while it runs: if it ends, it is started again.
 
+use super::lock;
 use anyhow::{Result, bail};
 use pagemesh_wire::etcd::{Answer, Hello, Request, read_frame, write_frame};
 use std::collections::HashMap;
@@ -9,7 +10,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(3);
 /// Between two starts of the program.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// Who waits for which answer.
+/// For each request the thread that waits for its answer.
 type Waiting = Arc<Mutex<HashMap<u64, Sender<Answer>>>>;
 
 /// See the module.
@@ -137,7 +138,7 @@ impl Running {
     fn end(&mut self) {
         if let Some((mut child, stdin)) = self.child.take() {
             drop(stdin);
-            // Whoever hangs ends at once.
+            // A program that hangs does not see that.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -148,16 +149,12 @@ impl Running {
 fn hear(mut stdout: ChildStdout, waiting: &Waiting) {
     while let Ok(Some((id, answer))) = read_frame::<Answer>(&mut stdout) {
         if let Some(sender) = lock(waiting).remove(&id) {
-            // Whoever asked may have given up.
+            // The thread that asked may have given up.
             let _ = sender.send(answer);
         }
     }
-    // Nobody waits any longer.
+    // No answer comes any more: the threads that wait fail.
     lock(waiting).clear();
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Beside this program, then in the path.

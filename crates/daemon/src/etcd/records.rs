@@ -49,10 +49,7 @@ impl EtcdRecords {
     /// If etcd does not take them; all has to be [written anew](Self::rewrite) then, unless another
     /// node has the claim.
     pub(crate) fn append(&mut self, entries: &[KeptEntry]) -> Result<(), Refused> {
-        let begins = entries.iter().find_map(|entry| match entry {
-            KeptEntry::Life { term, .. } => Some(*term),
-            _ => None,
-        });
+        let begins = entries.iter().find_map(KeptEntry::term);
         self.kept.apply_batch(entries.to_vec());
         if let Some(term) = begins {
             self.term = term;

@@ -141,11 +141,7 @@ impl World {
     /// A host's node gives its client a batch.
     pub(crate) fn give_to_etcd(&mut self, host: usize, batch: u64, entries: Vec<KeptEntry>) {
         let client = &mut self.hosts[host].client;
-        let life = |entry: &KeptEntry| match entry {
-            KeptEntry::Life { term, .. } => Some(*term),
-            _ => None,
-        };
-        if let Some(term) = entries.iter().find_map(life) {
+        if let Some(term) = entries.iter().find_map(KeptEntry::term) {
             client.term = term;
         }
         client.waiting.push_back((batch, entries));
