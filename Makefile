@@ -84,7 +84,7 @@ test-wheel:
 	PAGEMESH_WHEEL_PROFILE=dev PAGEMESH_WHEEL_BUILT=1 CARGO_TARGET_DIR=$(TARGET) \
 		$(VENV)/bin/pip wheel --quiet --no-deps --wheel-dir $(VENV)/wheel .
 	$(VENV)/bin/pip install --quiet $(VENV)/wheel/*.whl
-	PAGEMESH_WHEEL=$$(echo $(VENV)/wheel/*.whl) $(VENV)/bin/python -m pytest -rs
+	PAGEMESH_WHEEL=$$(echo $(VENV)/wheel/*.whl) $(VENV)/bin/python -m pytest -rfEs
 
 wheel:
 	@scripts/setup --python

