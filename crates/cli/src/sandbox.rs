@@ -350,8 +350,12 @@ impl Sandbox {
         let mut before = std::mem::replace(&mut *self.nodes[index].daemon(), daemon);
         let mut patience = Patience::of(PATIENCE);
         while before.ended()?.is_none() {
-            let lasts = patience.lasts(self.nodes[index].daemon().pid());
-            ensure!(lasts, "the daemon before does not end{}", patience.remark());
+            let pid = self.nodes[index].daemon().pid();
+            ensure!(
+                patience.lasts(pid),
+                "the daemon before does not end{}",
+                patience.remark(pid)
+            );
             std::thread::sleep(Duration::from_millis(2));
         }
         self.wait_until_back(index)
@@ -570,7 +574,7 @@ impl Node {
                 bail!(
                     "node {} {failing} in time: {last}{}{}",
                     self.index,
-                    patience.remark(),
+                    patience.remark(pid),
                     self.daemon().tail()
                 );
             }
