@@ -13,11 +13,11 @@ use crate::caller::Caller;
 use crate::on_reply::OnReply;
 use crate::shell::Cx;
 use made::OpenCall;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{Call, Reply};
 use pagemesh_wire::{CallId, NodeId};
 use serde::{Deserialize, Serialize};
 use served::Memory;
-use std::collections::BTreeMap;
 
 /// A call to a home that has left; this node must serve it itself.
 #[derive(Debug)]
@@ -43,8 +43,8 @@ pub(crate) struct LeftBehind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Calls {
     last: CallId,
-    outgoing: BTreeMap<CallId, OpenCall>,
-    served: BTreeMap<NodeId, Memory>,
+    outgoing: SortedMap<CallId, OpenCall>,
+    served: SortedMap<NodeId, Memory>,
 }
 
 impl Calls {

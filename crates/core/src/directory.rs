@@ -5,16 +5,17 @@
 
 use crate::config::Quotas;
 use crate::policies;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{Credentials, Decision, Reduction, Refusal, SegmentInfo, SegmentSpec};
 use pagemesh_wire::{ByteLen, CallId, NodeId, NodeSet, SegmentId};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// All segments of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Directory {
-    names: BTreeMap<String, SegmentId>,
-    segments: BTreeMap<SegmentId, Entry>,
+    names: SortedMap<String, SegmentId>,
+    segments: SortedMap<SegmentId, Entry>,
     serial: u64,
     /// Segments that were changed by the present input.
     touched: BTreeSet<SegmentId>,
@@ -25,7 +26,7 @@ struct Entry {
     info: SegmentInfo,
     /// The newest call by which each node changed its attachment: calls of one node may overtake
     /// each other.
-    changed: BTreeMap<NodeId, CallId>,
+    changed: SortedMap<NodeId, CallId>,
     /// Ranges declared for reductions.
     reductions: Vec<Reduction>,
 }
@@ -113,7 +114,7 @@ impl Directory {
             id,
             Entry {
                 info,
-                changed: BTreeMap::new(),
+                changed: SortedMap::new(),
                 reductions: Vec::new(),
             },
         );

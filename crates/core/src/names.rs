@@ -418,10 +418,10 @@ compounds! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagemesh_sorted::SortedMap;
     use pagemesh_wire::peer::{Call, Message, Payload, PolicyMessage, Refusal};
     use pagemesh_wire::{CallId, SyncKey, Term, VectorTime};
     use serde::Serialize;
-    use std::collections::BTreeMap;
 
     fn set(nodes: &[u16]) -> NodeSet {
         nodes.iter().copied().map(NodeId).collect()
@@ -458,7 +458,7 @@ mod tests {
         assert_eq!(names(&[Deep::Tuple(77, NodeId(9))]), set(&[9]));
         let at = Box::new(inner());
         assert_eq!(names(&Some(Deep::Named { at })), set(&[3]));
-        let map: BTreeMap<NodeId, Vec<NodeSet>> = [(NodeId(10), vec![set(&[11])])].into();
+        let map: SortedMap<NodeId, Vec<NodeSet>> = [(NodeId(10), vec![set(&[11])])].into();
         assert_eq!(names(&(map, 12_u16, "n13")), set(&[10, 11]));
     }
 

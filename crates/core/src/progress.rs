@@ -7,13 +7,13 @@
 
 use crate::time::Time;
 use core::time::Duration;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::NodeId;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// The answers of other nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct Progress(BTreeMap<NodeId, Answered>);
+pub(crate) struct Progress(SortedMap<NodeId, Answered>);
 
 /// The answers of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -6,16 +6,16 @@ use crate::caller::Caller;
 use crate::on_reply::OnReply;
 use crate::services::Services;
 use crate::shell::Cx;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{Call, Reduction, Refusal, Reply};
 use pagemesh_wire::{NodeId, NodeSet, SegmentId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// The declared ranges, and at the coordinator the members that do not know one yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Reductions {
-    known: BTreeMap<SegmentId, Vec<Reduction>>,
-    spreading: BTreeMap<Caller, NodeSet>,
+    known: SortedMap<SegmentId, Vec<Reduction>>,
+    spreading: SortedMap<Caller, NodeSet>,
 }
 
 impl Reductions {

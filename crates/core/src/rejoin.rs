@@ -8,11 +8,12 @@ use crate::policies::Waiting;
 use crate::segment::Segment;
 use crate::shell::Cx;
 use crate::time::Time;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::local::View;
 use pagemesh_wire::peer::{Call, Refusal};
 use pagemesh_wire::{ClientId, ClusterId, MappingId, NodeId, SegmentId, SyncKey, Ticket};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Every time that this node was declared dead and joined again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -23,7 +24,7 @@ pub(crate) struct Rejoin {
     pub(crate) under_way: Option<UnderWay>,
     /// Segments of which something was lost, while processes have them open. No process opens them
     /// again until then: their frames and lock words belong to the processes that lost them.
-    lost: BTreeMap<SegmentId, LostSegment>,
+    lost: SortedMap<SegmentId, LostSegment>,
 }
 
 /// A segment of which something was lost.
@@ -43,7 +44,7 @@ pub(crate) struct UnderWay {
     /// Members to ask for admission, in turn.
     pub(crate) asked: usize,
     /// Segments that have not been opened again yet.
-    pub(crate) segments: BTreeMap<SegmentId, Segment>,
+    pub(crate) segments: SortedMap<SegmentId, Segment>,
     /// Locks that processes may still hold.
     pub(crate) held: BTreeSet<SyncKey>,
     /// Requests that wait for the end.
@@ -52,7 +53,7 @@ pub(crate) struct UnderWay {
     pub(crate) faults: BTreeSet<Waiting>,
     /// What mappings show, where they differ in that.
     #[serde(default)]
-    pub(crate) shown: BTreeMap<MappingId, View>,
+    pub(crate) shown: SortedMap<MappingId, View>,
 }
 
 /// What people are told about a node that was declared dead.
@@ -217,11 +218,11 @@ impl UnderWay {
             cluster: cx.shell.cluster,
             since: cx.now,
             asked: 0,
-            segments: BTreeMap::new(),
+            segments: SortedMap::new(),
             held: BTreeSet::new(),
             requests: Vec::new(),
             faults: BTreeSet::new(),
-            shown: BTreeMap::new(),
+            shown: SortedMap::new(),
         }
     }
 

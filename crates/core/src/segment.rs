@@ -1,13 +1,13 @@
 //! A segment on this node: which processes have it open, and the policy's state of its pages.
 
 use crate::policies::Policy;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{Message, Refusal, SegmentInfo};
 use pagemesh_wire::{ClientId, PageIndex, SegmentId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// All segments of a node.
-pub(crate) type Segments = BTreeMap<SegmentId, Segment>;
+pub(crate) type Segments = SortedMap<SegmentId, Segment>;
 
 /// One segment that this node takes part in. Its pages may still be here after the last process has
 /// closed it.
@@ -16,7 +16,7 @@ pub(crate) struct Segment {
     pub(crate) info: SegmentInfo,
     pub(crate) policy: Policy,
     /// How often each process here has it open.
-    opens: BTreeMap<ClientId, u32>,
+    opens: SortedMap<ClientId, u32>,
 }
 
 impl Segment {
@@ -30,7 +30,7 @@ impl Segment {
         Ok(Self {
             info,
             policy,
-            opens: BTreeMap::new(),
+            opens: SortedMap::new(),
         })
     }
 

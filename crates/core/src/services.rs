@@ -18,11 +18,11 @@ use crate::shell::Cx;
 use crate::sync::{Barriers, Conditions, Locks};
 use crate::sysv::Sysv;
 use crate::timers::Timer;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::local::View;
 use pagemesh_wire::peer::{Access, Refusal, Subject};
 use pagemesh_wire::{ClientId, MappingId, PageIndex, SegmentId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 mod calls;
 mod clients;
@@ -50,8 +50,8 @@ pub(crate) struct Services {
     /// This node is about to go on as the coordinator, from its disk.
     pub(crate) resumption: Option<Box<Resumption>>,
     pub(crate) calls: Calls,
-    pub(crate) segments: BTreeMap<SegmentId, Segment>,
-    pub(crate) mappings: BTreeMap<MappingId, (SegmentId, ClientId)>,
+    pub(crate) segments: SortedMap<SegmentId, Segment>,
+    pub(crate) mappings: SortedMap<MappingId, (SegmentId, ClientId)>,
     pub(crate) locks: Locks,
     pub(crate) barriers: Barriers,
     pub(crate) conditions: Conditions,
@@ -76,8 +76,8 @@ impl Services {
             disk: DiskLog::default(),
             resumption: None,
             calls: Calls::default(),
-            segments: BTreeMap::new(),
-            mappings: BTreeMap::new(),
+            segments: SortedMap::new(),
+            mappings: SortedMap::new(),
             locks: Locks::default(),
             barriers: Barriers::default(),
             conditions: Conditions::default(),

@@ -11,11 +11,11 @@ use pagemesh_core::PageRange;
 use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_os::region::{Region, Shape};
 use pagemesh_seal::{PAGE_SECRET, PageSealer, SystemDice};
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::header::HEADER_SIZE;
 use pagemesh_wire::peer::{DonorReply, Got, LentPage, Message, PageSeal};
 use pagemesh_wire::{PageIndex, SegmentId};
 use rustix::fs::{Mode, OFlags};
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -30,7 +30,7 @@ pub(crate) struct Lending {
     /// The secret of the sealer, for a daemon that goes on as this node.
     kept: Region,
     directory: PathBuf,
-    files: BTreeMap<SegmentId, File>,
+    files: SortedMap<SegmentId, File>,
     /// Files made, and not yet kept for the next daemon.
     fresh: Vec<SegmentId>,
     /// Reads take longer, for a measurement.
@@ -64,7 +64,7 @@ impl Lending {
     /// If the secret is none.
     pub(crate) fn adopt(
         secret: OwnedFd,
-        files: BTreeMap<SegmentId, OwnedFd>,
+        files: SortedMap<SegmentId, OwnedFd>,
         directory: &Path,
     ) -> Result<Self> {
         let kept = Region::map(secret, SECRET)?;
@@ -79,7 +79,7 @@ impl Lending {
             sealer,
             kept,
             directory: directory.to_owned(),
-            files: BTreeMap::new(),
+            files: SortedMap::new(),
             fresh: Vec::new(),
             disk: None,
             tampers: false,
@@ -134,8 +134,8 @@ impl Lending {
     /// If the file system is full, or does not work.
     pub(crate) fn store(&mut self, pages: PageRange, contents: &[&PageBytes]) -> Result<()> {
         let file = match self.files.entry(pages.segment) {
-            std::collections::btree_map::Entry::Occupied(there) => there.into_mut(),
-            std::collections::btree_map::Entry::Vacant(place) => {
+            pagemesh_sorted::Entry::Occupied(there) => there.into_mut(),
+            pagemesh_sorted::Entry::Vacant(place) => {
                 self.fresh.push(pages.segment);
                 place.insert(make_file(&self.directory)?)
             }

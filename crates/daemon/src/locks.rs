@@ -3,9 +3,10 @@
 use crate::note::Note;
 use pagemesh_core::Reclaimed;
 use pagemesh_os::area::{LockArea, Word};
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::lockword::{LockWord, SLOT_LIMIT};
 use pagemesh_wire::{ClientId, SegmentId, SyncKey};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -16,7 +17,7 @@ pub(crate) struct Locks {
     area: Option<LockArea>,
     slots: HashMap<u64, Slot>,
     /// How many of them each user was first to ask for.
-    users: BTreeMap<u32, u32>,
+    users: SortedMap<u32, u32>,
 }
 
 /// The place of a lock's word.
@@ -37,7 +38,7 @@ impl Locks {
         Self {
             area: Some(area),
             slots: HashMap::new(),
-            users: BTreeMap::new(),
+            users: SortedMap::new(),
         }
     }
 
@@ -105,7 +106,7 @@ impl Locks {
     }
 
     /// How many slots each user has.
-    pub(crate) fn users(&self) -> &BTreeMap<u32, u32> {
+    pub(crate) fn users(&self) -> &SortedMap<u32, u32> {
         &self.users
     }
 

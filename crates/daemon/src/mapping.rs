@@ -4,8 +4,8 @@ use crate::keeper::Whole;
 use pagemesh_core::PageRange;
 use pagemesh_os::memfd::PAGE;
 use pagemesh_os::uffd::Uffd;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::{ByteLen, ByteOffset, ClientId, MappingId, PageIndex, SegmentId};
-use std::collections::BTreeMap;
 
 /// One mapping.
 #[derive(Debug)]
@@ -123,12 +123,12 @@ impl Place {
 /// All mappings on this node.
 #[derive(Debug, Default)]
 pub(crate) struct Mappings {
-    by_id: BTreeMap<MappingId, Mapping>,
+    by_id: SortedMap<MappingId, Mapping>,
     last: u64,
     /// Those of the daemon before of which it is not known yet whether the node
     /// knows them.
-    doubtful: BTreeMap<MappingId, Mapping>,
-    missing: BTreeMap<MappingId, ClientId>,
+    doubtful: SortedMap<MappingId, Mapping>,
+    missing: SortedMap<MappingId, ClientId>,
 }
 
 impl Mappings {

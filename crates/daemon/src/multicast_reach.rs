@@ -2,13 +2,13 @@
 //! counts as unreached until it answers the next trial, so a network that loses multicast batches
 //! costs each member one wait, and one that never carries them none.
 
-use std::collections::BTreeMap;
+use pagemesh_sorted::SortedMap;
 use std::net::SocketAddr;
 
 /// State of the other members.
 #[derive(Debug, Default)]
 pub(crate) struct MulticastReach {
-    peers: BTreeMap<SocketAddr, Peer>,
+    peers: SortedMap<SocketAddr, Peer>,
     trial: Option<Trial>,
     /// When the next trial is due, in nanoseconds.
     next: u64,

@@ -13,17 +13,17 @@ use crate::options::Compress;
 use gauge::{Gauge, Heard};
 use pagemesh_compress::{Codec, Form, Judge, PAGE, pack_tail, unpack_tail};
 use pagemesh_os::clock;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::NodeId;
 use pagemesh_wire::header::{self, HEADER_SIZE, Header};
 use pagemesh_wire::peer::MemberView;
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 /// Packs and unpacks, and knows the links.
 #[derive(Debug)]
 pub(crate) struct Packing {
     compress: Compress,
-    links: BTreeMap<NodeId, Link>,
+    links: SortedMap<NodeId, Link>,
     /// Addresses of the members: probes from other addresses are not answered.
     members: Vec<SocketAddr>,
     epoch: u64,
@@ -74,7 +74,7 @@ impl Packing {
     pub(crate) fn new(compress: Compress) -> Self {
         Self {
             compress,
-            links: BTreeMap::new(),
+            links: SortedMap::new(),
             members: Vec::new(),
             epoch: 0,
         }

@@ -3,11 +3,11 @@
 
 use crate::executor::DaemonExecutor;
 use pagemesh_core::Quotas;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::ClientId;
 use pagemesh_wire::local::Trouble;
 use pagemesh_wire::peer::Refusal;
 use rustix::process::{Resource, geteuid, getrlimit};
-use std::collections::BTreeMap;
 use std::str::FromStr;
 
 /// The quotas of each user but the superuser and the daemon's own.
@@ -186,7 +186,7 @@ impl DaemonExecutor {
 #[derive(Debug, Default)]
 pub(crate) struct LogLines {
     began: u64,
-    lines: BTreeMap<u32, u32>,
+    lines: SortedMap<u32, u32>,
     /// Lines left out since the start.
     left_out: u64,
 }

@@ -8,11 +8,12 @@ use pagemesh_core::Time;
 use pagemesh_os::clock;
 use pagemesh_os::region::{Region, Shape};
 use pagemesh_seal::{Guard, Identity, Now, Opened, Outbox, Pace, Refused, Ring, SystemDice, Whom};
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::local::Trouble;
 use pagemesh_wire::peer::{Health, Member, MemberView};
 use pagemesh_wire::{NodeId, PublicKey};
 use rustix::time::{ClockId, clock_gettime};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -34,7 +35,7 @@ pub(crate) struct Sealing {
     /// The reasons logged so far: each is logged once.
     told: HashSet<Refused>,
     /// When hosts last greeted with a key that is not accepted here.
-    wrong_keys: BTreeMap<SocketAddr, Time>,
+    wrong_keys: SortedMap<SocketAddr, Time>,
     /// That the key file cannot be read now, and why.
     unreadable: Option<String>,
     /// Datagrams of the guard itself.
@@ -85,7 +86,7 @@ impl Sealing {
             file,
             kept,
             told: HashSet::new(),
-            wrong_keys: BTreeMap::new(),
+            wrong_keys: SortedMap::new(),
             unreadable: None,
             outbox: Outbox::new(),
         })

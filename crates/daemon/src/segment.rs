@@ -4,9 +4,10 @@ use crate::blank::BLANK;
 use crate::locks::Locks;
 use anyhow::{Context as _, Result};
 use pagemesh_os::memfd::{Memfd, PAGE, PageBytes};
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::SegmentInfo;
 use pagemesh_wire::{MappingId, PageCount, PageIndex, SegmentId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::{self, IoSliceMut};
 use std::os::fd::OwnedFd;
 
@@ -26,7 +27,7 @@ pub(crate) struct Segment {
 /// All segments that have memory on this node.
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
-    by_id: BTreeMap<SegmentId, Segment>,
+    by_id: SortedMap<SegmentId, Segment>,
     /// Made, and not yet kept for the next daemon.
     fresh: Vec<SegmentId>,
     /// Segments without a page that no process here has open: their memory was given back, and
@@ -162,7 +163,7 @@ impl Segments {
     }
 
     fn create(&mut self, id: SegmentId, name: &str, pages: PageCount) -> Result<&mut Segment> {
-        use std::collections::btree_map::Entry;
+        use pagemesh_sorted::Entry;
         match self.by_id.entry(id) {
             Entry::Occupied(there) => Ok(there.into_mut()),
             Entry::Vacant(place) => {
@@ -222,8 +223,8 @@ impl Segments {
     }
 
     /// The same of all users.
-    pub(crate) fn locks_by_user(&self) -> BTreeMap<u32, u32> {
-        let mut all = BTreeMap::new();
+    pub(crate) fn locks_by_user(&self) -> SortedMap<u32, u32> {
+        let mut all = SortedMap::new();
         for segment in self.by_id.values() {
             for (uid, locks) in segment.locks.users() {
                 *all.entry(*uid).or_default() += locks;

@@ -6,17 +6,17 @@ use crate::session::{Sent, Session};
 use crate::token::Token;
 use pagemesh_os::poll::Poll;
 use pagemesh_os::seqpacket::Socket;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::local::{Reply, ReplyPacket};
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::{ClientId, SegmentId};
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Sessions by the number of their process.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
-    by_id: BTreeMap<ClientId, Session>,
+    by_id: SortedMap<ClientId, Session>,
     /// The request slots of those that have one.
     pub(crate) request_slots: RequestSlots,
     last: u32,

@@ -4,10 +4,11 @@
 //! Pieces that get lost are not sent again: the protocol above asks for the pages that it lacks.
 
 use pagemesh_seal::{MAX_OVERHEAD, Refused, SharedOpener, SharedSealer, SystemDice, is_sealed};
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::multicast_batch::{self, HEAD, MulticastBatch, SharedPiece};
 use pagemesh_wire::peer::{Health, MemberView};
 use pagemesh_wire::{NodeId, NodeSet, PublicKey};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 /// Unfinished messages of one sender that are kept: more than leave by one call.
@@ -24,13 +25,13 @@ pub(crate) struct SharedMessages {
     me: SocketAddr,
     /// Of the view of members this is from.
     epoch: Option<u64>,
-    members: BTreeMap<SocketAddr, (NodeId, PublicKey)>,
+    members: SortedMap<SocketAddr, (NodeId, PublicKey)>,
     /// Bytes of a datagram to the group at most.
     longest: usize,
     /// The number of the next message.
     number: u32,
     keys: Option<Keys>,
-    arriving: BTreeMap<SocketAddr, VecDeque<Arriving>>,
+    arriving: SortedMap<SocketAddr, VecDeque<Arriving>>,
     /// The message that became whole last.
     whole: Vec<u8>,
     /// Reused for all that is sealed and opened.
@@ -45,7 +46,7 @@ struct Keys {
     told: BTreeSet<PublicKey>,
     opener: SharedOpener,
     /// When senders were asked for their keys.
-    asked: BTreeMap<SocketAddr, u64>,
+    asked: SortedMap<SocketAddr, u64>,
 }
 
 /// A message of which pieces have come.
@@ -79,7 +80,7 @@ impl Keys {
             sealer: SharedSealer::new(&SystemDice::default()),
             told: BTreeSet::new(),
             opener: SharedOpener::default(),
-            asked: BTreeMap::new(),
+            asked: SortedMap::new(),
         }
     }
 
@@ -103,11 +104,11 @@ impl SharedMessages {
             id: NodeId::NONE,
             me,
             epoch: None,
-            members: BTreeMap::new(),
+            members: SortedMap::new(),
             longest,
             number: 0,
             keys: sealed.then(Keys::new),
-            arriving: BTreeMap::new(),
+            arriving: SortedMap::new(),
             whole: Vec::new(),
             draft: Vec::new(),
         }

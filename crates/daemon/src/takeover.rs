@@ -30,9 +30,9 @@ use pagemesh_os::seqpacket::{Listener, Socket};
 use pagemesh_os::udp::Udp;
 use pagemesh_os::uffd::Uffd;
 use pagemesh_recorder::{Recovered, schema};
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::local::{MAX_PACKET, Refusal, Reply, ReplyPacket, Request, RequestPacket};
 use pagemesh_wire::{ClientId, MappingId, SegmentId};
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -47,13 +47,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The state that a daemon left.
 pub(crate) struct TakeoverState {
     keeper: Keeper,
-    singles: BTreeMap<Tag, OwnedFd>,
-    sessions: BTreeMap<ClientId, Socket>,
-    request_slots: BTreeMap<ClientId, OwnedFd>,
-    memory: BTreeMap<SegmentId, OwnedFd>,
-    locks: BTreeMap<SegmentId, OwnedFd>,
-    files: BTreeMap<SegmentId, OwnedFd>,
-    mappings: BTreeMap<MappingId, (Whole, OwnedFd)>,
+    singles: SortedMap<Tag, OwnedFd>,
+    sessions: SortedMap<ClientId, Socket>,
+    request_slots: SortedMap<ClientId, OwnedFd>,
+    memory: SortedMap<SegmentId, OwnedFd>,
+    locks: SortedMap<SegmentId, OwnedFd>,
+    files: SortedMap<SegmentId, OwnedFd>,
+    mappings: SortedMap<MappingId, (Whole, OwnedFd)>,
 }
 
 /// The part of it that needs no node.
@@ -134,13 +134,13 @@ impl TakeoverState {
     fn sort(keeper: Keeper, held: Vec<Held>) -> Result<Self> {
         let mut takeover_state = Self {
             keeper,
-            singles: BTreeMap::new(),
-            sessions: BTreeMap::new(),
-            request_slots: BTreeMap::new(),
-            memory: BTreeMap::new(),
-            locks: BTreeMap::new(),
-            files: BTreeMap::new(),
-            mappings: BTreeMap::new(),
+            singles: SortedMap::new(),
+            sessions: SortedMap::new(),
+            request_slots: SortedMap::new(),
+            memory: SortedMap::new(),
+            locks: SortedMap::new(),
+            files: SortedMap::new(),
+            mappings: SortedMap::new(),
         };
         for Held { tag, note, fd } in held {
             match tag {

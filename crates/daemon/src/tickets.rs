@@ -1,8 +1,9 @@
 //! Requests that wait for an answer of the core.
 
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::{ClientId, Ticket};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The process that asked, and the meaning of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,8 +38,8 @@ pub(crate) enum Kind {
 /// Open requests by ticket, and by process and number.
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {
-    pending: BTreeMap<Ticket, Pending>,
-    numbers: BTreeMap<(ClientId, u64), Ticket>,
+    pending: SortedMap<Ticket, Pending>,
+    numbers: SortedMap<(ClientId, u64), Ticket>,
     /// Those that wait for a state to change, which need not be soon. Not written down: a successor
     /// takes them for others.
     watches: BTreeSet<Ticket>,

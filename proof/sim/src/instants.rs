@@ -5,6 +5,7 @@
 //! must agree, in whatever pages they look. Bounds from below are the stores that they have seen, and
 //! those that were made before a lock came from the dead host, or before it arrived at a barrier.
 
+use pagemesh_sorted::SortedMap;
 use std::collections::BTreeMap;
 
 /// A store to a word.
@@ -43,7 +44,7 @@ impl Default for Host {
 pub(crate) struct Instants<W: Ord> {
     /// The stores to each word that a load may find, the oldest first.
     words: BTreeMap<W, Vec<Store>>,
-    hosts: BTreeMap<usize, Host>,
+    hosts: SortedMap<usize, Host>,
     /// The host that released each lock last, after so many stores of its own.
     locks: BTreeMap<u64, (usize, u64)>,
     /// The hosts that arrived at each barrier, after so many stores of their own.
@@ -54,7 +55,7 @@ impl<W: Ord> Default for Instants<W> {
     fn default() -> Self {
         Self {
             words: BTreeMap::new(),
-            hosts: BTreeMap::new(),
+            hosts: SortedMap::new(),
             locks: BTreeMap::new(),
             barriers: BTreeMap::new(),
         }

@@ -8,6 +8,7 @@ use crate::canary::Canary;
 use crate::check::{Check, ensure};
 use crate::golden::{WORDS, Words};
 use pagemesh_core::{At, Mappings, Rights, Source, Time};
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{Message, Pass, Subject};
 use pagemesh_wire::{ClientId, MappingId, PAGE_SIZE, PageIndex, SegmentId, SyncKey};
 use std::collections::BTreeMap;
@@ -105,8 +106,8 @@ pub(crate) enum Returned {
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Kernel {
     slots: BTreeMap<PageKey, Slot>,
-    mappings: BTreeMap<MappingId, Mapping>,
-    words: BTreeMap<SyncKey, u32>,
+    mappings: SortedMap<MappingId, Mapping>,
+    words: SortedMap<SyncKey, u32>,
     changes: changes::Changes,
     /// Threads that an effect woke; the world schedules them.
     pub(crate) woken: Vec<ThreadId>,

@@ -6,6 +6,7 @@ mod running;
 use crate::kernel::{PageKey, ThreadId};
 use crate::step::{Place, Seg, Step, Sync};
 use pagemesh_core::Time;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::Access;
 use pagemesh_wire::{ClientId, MappingId, PageIndex, SegmentId, SyncKey, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -102,8 +103,8 @@ pub(crate) struct Asked {
 pub(crate) struct Processes {
     pub(crate) clients: Vec<Client>,
     pub(crate) threads: Vec<Thread>,
-    pub(crate) tickets: BTreeMap<Ticket, Asked>,
-    pub(crate) holders: BTreeMap<SyncKey, ThreadId>,
+    pub(crate) tickets: SortedMap<Ticket, Asked>,
+    pub(crate) holders: SortedMap<SyncKey, ThreadId>,
     /// Locks whose holders died holding them, until the next holder is told.
     pub(crate) orphaned: BTreeSet<SyncKey>,
     /// Locks that were taken from the dead, or made anew, until the next holder is told.
@@ -111,7 +112,7 @@ pub(crate) struct Processes {
     /// How often each thread came to each barrier.
     pub(crate) arrivals: BTreeMap<(usize, ThreadId), u32>,
     /// How many exclusive creations of each name succeeded.
-    pub(crate) created: BTreeMap<usize, u32>,
+    pub(crate) created: SortedMap<usize, u32>,
     /// Hosts that leave when their clients have ended.
     pub(crate) leavers: Vec<usize>,
     last_mapping: MappingId,

@@ -4,16 +4,16 @@ use super::{Caller, Calls};
 use crate::control::Answered;
 use crate::limits::CALLS_KEPT;
 use crate::shell::Cx;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{Call, Decision, Message, Refusal, Reply, Service};
 use pagemesh_wire::{CallId, NodeId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// The calls of one node that this server remembers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Memory {
     floor: CallId,
-    pub(super) calls: BTreeMap<CallId, Served>,
+    pub(super) calls: SortedMap<CallId, Served>,
 }
 
 /// A call that arrived.

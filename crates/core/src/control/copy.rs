@@ -2,16 +2,17 @@
 
 use crate::directory::Directory;
 use crate::limits::GONE_KEPT;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{Decision, Decisions, Reply};
 use pagemesh_wire::{CallId, NodeId, NodeSet, SegmentId};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// The calls of one node that the coordinator has answered and that it may repeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Answered {
     pub(crate) floor: CallId,
-    pub(crate) replies: BTreeMap<CallId, Reply>,
+    pub(crate) replies: SortedMap<CallId, Reply>,
 }
 
 /// What a coordinator has decided, as far as it was heard.
@@ -20,7 +21,7 @@ pub(crate) struct DecisionCopy {
     /// The number of the next entry.
     next: u64,
     pub(crate) directory: Directory,
-    pub(crate) answered: BTreeMap<NodeId, Answered>,
+    pub(crate) answered: SortedMap<NodeId, Answered>,
     /// Segments that ended lately: the coordinator may not have told all nodes.
     pub(crate) gone: VecDeque<SegmentId>,
 }

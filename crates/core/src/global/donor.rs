@@ -13,6 +13,7 @@ use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
 use core::time::Duration;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{
     AgeSummary, DonorReply, Forward, Global, Got, LentPage, Message, PageSeal, Placement, Put,
 };
@@ -246,7 +247,7 @@ impl Donor {
     /// at a time.
     pub(crate) fn hand_back(&self, cx: &mut Cx<'_>) {
         let only = self.pages.iter().filter(|(_, held)| !held.on_disk);
-        let mut asked: BTreeMap<SegmentId, Vec<_>> = BTreeMap::new();
+        let mut asked: SortedMap<SegmentId, Vec<_>> = SortedMap::new();
         for ((segment, page), held) in only.take(LEAVE_BURST) {
             let pages = asked.entry(*segment).or_default();
             pages.push((*page, held.version));

@@ -2,9 +2,9 @@
 
 use crate::time::Time;
 use core::time::Duration;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::{NodeId, SegmentId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// No datagram is under way for so long.
 const REMEMBERED: Duration = Duration::from_secs(60);
@@ -15,7 +15,7 @@ const LIMIT: usize = 1024;
 
 /// Segments of living nodes, and when they ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Ended(BTreeMap<SegmentId, Time>);
+pub(super) struct Ended(SortedMap<SegmentId, Time>);
 
 impl Ended {
     pub(super) fn has(&self, segment: SegmentId) -> bool {

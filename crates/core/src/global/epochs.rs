@@ -9,10 +9,10 @@ use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
 use core::time::Duration;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::NodeId;
 use pagemesh_wire::peer::{AgeSummary, EpochPlan, Global, Message};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// Two requests for a new epoch are at least this far apart; also the time for which an initiator
 /// waits for summaries.
@@ -40,7 +40,7 @@ pub(crate) struct Epochs {
 struct Collecting {
     epoch: u64,
     until: Time,
-    summaries: BTreeMap<NodeId, AgeSummary>,
+    summaries: SortedMap<NodeId, AgeSummary>,
 }
 
 impl Epochs {
@@ -107,7 +107,7 @@ impl Epochs {
         self.collecting = Some(Collecting {
             epoch,
             until,
-            summaries: BTreeMap::from([(cx.me(), ages)]),
+            summaries: SortedMap::from([(cx.me(), ages)]),
         });
         for node in cx.shell.peers().iter() {
             cx.send(node, Message::Global(Global::Summarize { epoch }));

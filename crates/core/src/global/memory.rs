@@ -2,10 +2,10 @@
 
 use crate::time::Time;
 use core::time::Duration;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{EpochPlan, Placement};
 use pagemesh_wire::{Incarnation, NodeId, NodeSet, PageCount};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// A node that had no room for a page is not asked again for so long.
 const REFUSES: Duration = Duration::from_millis(100);
@@ -62,7 +62,7 @@ pub(crate) struct Memory {
     until: Time,
     chance: u64,
     /// Nodes that had no room, and until when they are not asked again.
-    refusing: BTreeMap<NodeId, Time>,
+    refusing: SortedMap<NodeId, Time>,
 }
 
 impl Memory {
@@ -75,7 +75,7 @@ impl Memory {
             min_age: Duration::ZERO,
             until: Time::ZERO,
             chance: incarnation.0,
-            refusing: BTreeMap::new(),
+            refusing: SortedMap::new(),
         }
     }
 

@@ -1,9 +1,9 @@
 //! The computation of an initiator: weights, MinAge, T and M from the ages of all nodes (G9, G11).
 
 use core::time::Duration;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::NodeId;
 use pagemesh_wire::peer::{AGE_CLASSES, AgeSummary, EpochPlan};
-use std::collections::BTreeMap;
 
 /// Pages from this class of age on are idle: not used for 8 seconds.
 const IDLE: usize = 13;
@@ -28,7 +28,7 @@ fn replaceable(ages: &AgeSummary, class: usize) -> u64 {
 /// The plan of an epoch. `rate` is the number of replacements a second in the epoch before.
 pub(crate) fn plan(
     epoch: u64,
-    summaries: &BTreeMap<NodeId, AgeSummary>,
+    summaries: &SortedMap<NodeId, AgeSummary>,
     rate: u64,
     me: NodeId,
 ) -> EpochPlan {

@@ -8,10 +8,10 @@
 use super::Ages;
 use crate::time::Time;
 use core::time::Duration;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::AGE_CLASSES;
 use pagemesh_wire::{NodeId, PageIndex, SegmentId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 type Name = (SegmentId, PageIndex);
 
@@ -20,7 +20,7 @@ const PROTECTED: Duration = Duration::from_secs(600);
 
 /// The pages of each owner, by age.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Shares(BTreeMap<NodeId, Ages<Name>>);
+pub(super) struct Shares(SortedMap<NodeId, Ages<Name>>);
 
 impl Shares {
     pub(super) fn insert(&mut self, used: Time, name: Name) {

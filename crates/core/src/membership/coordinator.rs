@@ -11,19 +11,19 @@ use crate::time::Time;
 use crate::timers::Timer;
 use core::net::SocketAddr;
 use core::time::Duration;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{
     Decision, Health, Join, Member, MemberView, Message, Refusal, Welcome, version_4,
 };
 use pagemesh_wire::{Incarnation, NodeId, NodeSet, PAGE_SIZE, PublicKey};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// State that only the coordinator has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Coordinator {
     pub(crate) directory: Directory,
     /// When each member was last heard.
-    heard: BTreeMap<NodeId, Time>,
+    heard: SortedMap<NodeId, Time>,
     /// The log that is streamed to the standby, or to the node that is to be it.
     pub(crate) log: Option<StandbyLog>,
     /// Calls that the present input has answered.

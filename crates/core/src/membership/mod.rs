@@ -9,6 +9,7 @@ mod upgrade;
 
 pub(crate) use coordinator::{Coordinator, Verdict};
 pub(crate) use doubt::Doubt;
+use pagemesh_sorted::SortedMap;
 use upgrade::Upgrade;
 
 use crate::backoff::Backoff;
@@ -26,7 +27,6 @@ use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{Health, Join, Member, MemberView, Message, Refusal, Welcome};
 use pagemesh_wire::{Incarnation, NodeId, NodeSet, PAGE_SIZE, PublicKey, Term};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// This node's own state of membership.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -59,7 +59,7 @@ pub(crate) struct Membership {
     /// When the coordinator was last heard.
     pub(crate) coordinator_heard: Time,
     /// While the coordinator is silent: when each other node last answered, or was first asked.
-    echoes: BTreeMap<NodeId, Time>,
+    echoes: SortedMap<NodeId, Time>,
     /// The address to ask for admission, if not the one that was configured.
     ask: Option<SocketAddr>,
     /// The newest term in which this node has promised to believe no older coordinator, and until
@@ -88,7 +88,7 @@ impl Membership {
         Self {
             standing: Standing::Unborn,
             coordinator_heard: Time::ZERO,
-            echoes: BTreeMap::new(),
+            echoes: SortedMap::new(),
             ask: None,
             promised: (Term::NONE, Time::ZERO),
             knocked: Time::ZERO,

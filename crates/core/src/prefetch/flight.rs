@@ -9,9 +9,10 @@
 use super::walk::Fare;
 use crate::time::Time;
 use core::time::Duration;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::{NodeId, PageIndex};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// As many pages asked for later must have come before a page counts as lost.
 const PASSED: u8 = 3;
@@ -28,7 +29,7 @@ const LOSS: u32 = 128;
 /// Pages under way, by the node that was asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Flights {
-    of: BTreeMap<NodeId, VecDeque<InFlight>>,
+    of: SortedMap<NodeId, VecDeque<InFlight>>,
     count: u32,
     took_micros: u32,
     /// How many of a hundred were asked for again lately, in parts.

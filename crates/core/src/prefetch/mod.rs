@@ -19,16 +19,17 @@ pub(crate) use willneed_ranges::WillneedRanges;
 
 use crate::shell::Cx;
 use core::time::Duration;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::{ClientId, MappingId, PageIndex};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// The state of reading ahead in one segment on one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Prefetch {
     /// The access patterns of each process.
-    pub(crate) walks: BTreeMap<ClientId, Walks>,
+    pub(crate) walks: SortedMap<ClientId, Walks>,
     /// The pages on their way.
     pub(crate) flights: Flights,
     /// The announced ranges, in order.

@@ -351,7 +351,7 @@ impl Services {
 
     /// The segment, which is added here if it is new.
     pub(crate) fn take_part(&mut self, info: &SegmentInfo) -> Result<&mut Segment, Refusal> {
-        use std::collections::btree_map::Entry;
+        use pagemesh_sorted::Entry;
         if let Some(why) = self.rejoin.lost(info.id) {
             return Err(why.clone());
         }

@@ -18,13 +18,13 @@ use crate::sync::{Barriers, Conditions, Locks};
 use crate::sysv::Sysv;
 use crate::timers::Timers;
 use core::net::SocketAddr;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{self, Call, Credentials, Refusal};
 use pagemesh_wire::sysv;
 use pagemesh_wire::{Incarnation, NodeId, SegmentId, SyncKey};
-use std::collections::BTreeMap;
 
 /// What was lost, by segment.
-type Losses = BTreeMap<SegmentId, String>;
+type Losses = SortedMap<SegmentId, String>;
 
 impl Services {
     /// Whether this node, whose membership ends, joins again by itself.

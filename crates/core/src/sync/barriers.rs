@@ -2,14 +2,14 @@
 //! departure its reply, so n nodes exchange 2(n-1) datagrams.
 
 use crate::caller::Caller;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{Arrival, Refusal, Reply};
 use pagemesh_wire::{NodeId, SegmentId, SyncKey};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// The barriers of this home at which at least one party has arrived.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct Barriers(BTreeMap<SyncKey, Gathering>);
+pub(crate) struct Barriers(SortedMap<SyncKey, Gathering>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Gathering {

@@ -1,13 +1,14 @@
 //! Condition variables: waiters stand in a queue at the home of the segment.
 
 use crate::caller::Caller;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::{CallId, NodeId, SegmentId, SyncKey};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// The condition variables of this home that have waiters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct Conditions(BTreeMap<SyncKey, VecDeque<Caller>>);
+pub(crate) struct Conditions(SortedMap<SyncKey, VecDeque<Caller>>);
 
 impl Conditions {
     /// A caller waits from now on.

@@ -13,6 +13,7 @@ use crate::ownership::{Extra, Ownership};
 use crate::segment::Segments;
 use crate::shell::Cx;
 use context::LockContext;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{Acquire, Ask, Message, Owner, Payload, Refusal, Spare, Subject};
 use pagemesh_wire::{ClientId, NodeId, NodeSet, SegmentId, SyncKey, Ticket, Version};
 use serde::{Deserialize, Serialize};
@@ -43,7 +44,7 @@ struct Lock {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Payloads {
     /// Payloads of the requests that wait.
-    requests: BTreeMap<NodeId, Payload>,
+    requests: SortedMap<NodeId, Payload>,
     /// Payloads of the grant under way, to be resent with it.
     granted: Option<Box<Granted>>,
 }

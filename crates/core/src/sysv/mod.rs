@@ -27,6 +27,7 @@ use crate::caller::Caller;
 use crate::time::Time;
 use getting::Keys;
 use msg::{PendingReceive, Queues};
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{Credentials, Reply};
 use pagemesh_wire::sysv::keys::Name;
 use pagemesh_wire::sysv::{
@@ -37,7 +38,7 @@ use register::Register;
 use sem::Sems;
 use serde::{Deserialize, Serialize};
 use shm::{Attaching, Shms, Told};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use survey::Survey;
 use table::Keyed;
 
@@ -55,13 +56,13 @@ pub(crate) struct Sysv {
     sem: Sems,
     msg: Queues,
     wall: Wall,
-    here: BTreeMap<ClientId, Here>,
+    here: SortedMap<ClientId, Here>,
     /// Calls that are held back until their home has acknowledged earlier news.
     held: Vec<Held>,
     keys: Keys,
     /// Empty except at the coordinator.
     register: Register,
-    surveys: BTreeMap<Ticket, Survey>,
+    surveys: SortedMap<Ticket, Survey>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

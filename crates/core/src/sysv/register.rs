@@ -10,6 +10,7 @@
 //! objects have its keys. Questions about the bucket in between wait.
 
 use crate::caller::Caller;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{Refusal, Reply};
 use pagemesh_wire::sysv::keys::{Bucket, Buckets, Entry, KeyRequest, Name, Word};
 use pagemesh_wire::sysv::{IPC_PRIVATE, Id, OBJECTS};
@@ -26,7 +27,7 @@ pub(super) struct Register {
     /// Keys in buckets about which the register decides.
     names: BTreeMap<Name, Id>,
     /// Buckets that are lent, or being lent or returned.
-    away: BTreeMap<Bucket, Away>,
+    away: SortedMap<Bucket, Away>,
     /// Questions about buckets that are being lent or returned, in the order of arrival.
     waiting: Vec<Waiting>,
     /// The coordinator, which needs no loan.
@@ -39,7 +40,7 @@ impl Default for Register {
     fn default() -> Self {
         Self {
             names: BTreeMap::new(),
-            away: BTreeMap::new(),
+            away: SortedMap::new(),
             waiting: Vec::new(),
             me: NodeId::FIRST,
             missing: NodeSet::EMPTY,

@@ -4,13 +4,13 @@
 use super::table::{self, Body, Keyed, READ, Table, WRITE, new_perm};
 use super::{Answers, Asker, Count, Process};
 use crate::caller::Caller;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::NodeId;
 use pagemesh_wire::sysv::{
     Change, Errno, IPC_NOWAIT, Id, OPERATIONS, Outcome, Pick, SEM_UNDO, SEMAPHORES, SEMVMX, SemBuf,
     SemRead, SemStat,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// All sets whose home is this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ struct Set {
     /// Waiting calls, first come first served.
     sleepers: Vec<Sleeper>,
     /// For each process, the numbers to add to semaphores when it ends.
-    undo: BTreeMap<Process, BTreeMap<u16, i32>>,
+    undo: SortedMap<Process, SortedMap<u16, i32>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ struct Sleeper {
 /// The result that operations would have now.
 enum Trial {
     /// They succeed, with these values and this undo state of the process.
-    Done(Vec<i32>, BTreeMap<u16, i32>),
+    Done(Vec<i32>, SortedMap<u16, i32>),
     /// The operation with this index has to wait.
     Blocks(usize),
     /// They fail with this error.
@@ -79,7 +79,7 @@ impl Sems {
             otime: 0,
             ctime: asker.now,
             sleepers: Vec::new(),
-            undo: BTreeMap::new(),
+            undo: SortedMap::new(),
         };
         let perm = new_perm(key, flags, asker.who);
         self.0.offer(asker.me, perm, limits.semmni, |_| set)
@@ -369,7 +369,7 @@ impl Set {
         &mut self,
         (process, pid): (Process, i32),
         ops: &[SemBuf],
-        (values, mut undo): (Vec<i32>, BTreeMap<u16, i32>),
+        (values, mut undo): (Vec<i32>, SortedMap<u16, i32>),
         now: u64,
     ) {
         self.values = values;

@@ -2,11 +2,11 @@
 
 use super::table::{Body, EXECUTE, Keyed, Object, READ, Table, WRITE, new_perm};
 use super::{Asker, Count, Unused};
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{Policy, SegmentInfo, SegmentSpec};
 use pagemesh_wire::sysv::{self, Change, Errno, Id, Perm, Pick, SHM_DEST, SHM_LOCKED, ShmStat};
 use pagemesh_wire::{ByteLen, CallId, NodeId, NodeSet, PAGE_SIZE, SegmentId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// All segments whose home is this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ struct Shm {
     ctime: u64,
     cpid: i32,
     lpid: i32,
-    there: BTreeMap<NodeId, There>,
+    there: SortedMap<NodeId, There>,
 }
 
 /// The attachments on one node. Calls of the node may overtake each other.
@@ -90,7 +90,7 @@ impl Shms {
             ctime: asker.now,
             cpid: asker.pid,
             lpid: 0,
-            there: BTreeMap::new(),
+            there: SortedMap::new(),
         };
         let perm = new_perm(key, flags, asker.who);
         self.table.offer(asker.me, perm, limits.shmmni, shm)

@@ -1,6 +1,7 @@
 //! Objects of one family by number, slot and key, and their permissions.
 
 use super::Asker;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::NodeId;
 use pagemesh_wire::peer::Credentials;
 use pagemesh_wire::sysv::keys::{Bucket, Buckets};
@@ -23,7 +24,7 @@ pub(super) struct Table<T> {
     slots: BTreeMap<u16, Object<T>>,
     /// Objects that are made, but not published until the register of keys has agreed.
     offered: BTreeMap<u16, Object<T>>,
-    keys: BTreeMap<i32, u16>,
+    keys: SortedMap<i32, u16>,
     /// Number of objects made so far; it is part of their numbers, so that numbers are reused late.
     made: u16,
     /// No slot before this one is free.
@@ -53,7 +54,7 @@ impl<T> Default for Table<T> {
         Self {
             slots: BTreeMap::new(),
             offered: BTreeMap::new(),
-            keys: BTreeMap::new(),
+            keys: SortedMap::new(),
             made: 0,
             full: 0,
             parts: 0,

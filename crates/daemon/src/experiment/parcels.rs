@@ -3,7 +3,9 @@
 //! end (M17). An experiment: IP cuts well enough, and the protocol above repairs losses. Only a
 //! daemon that was told to cut understands packets of others that cut.
 
-use std::collections::{BTreeMap, VecDeque};
+use pagemesh_sorted::SortedMap;
+
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 /// Cuts, sends, acknowledges and puts together.
@@ -15,7 +17,7 @@ pub(crate) struct Parcels {
     handshake: bool,
     number: u64,
     /// Packets that wait to go to each address, if packets are acknowledged one by one.
-    lanes: BTreeMap<SocketAddr, Lane>,
+    lanes: SortedMap<SocketAddr, Lane>,
     /// Datagrams that came in part.
     assemblies: VecDeque<Assembly>,
 }
@@ -64,7 +66,7 @@ impl Parcels {
             size: size.max(64),
             handshake,
             number: 0,
-            lanes: BTreeMap::new(),
+            lanes: SortedMap::new(),
             assemblies: VecDeque::new(),
         }
     }

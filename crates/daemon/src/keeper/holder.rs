@@ -8,7 +8,7 @@ use pagemesh_os::clock;
 use pagemesh_os::poll::{Poll, Ready};
 use pagemesh_os::seqpacket::{Listener, Socket};
 use pagemesh_os::signals::Signals;
-use std::collections::BTreeMap;
+use pagemesh_sorted::SortedMap;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
@@ -40,7 +40,7 @@ pub fn keep(first: OwnedFd, path: &Path, grace: Duration) -> Result<()> {
         poll,
         signals,
         listener,
-        connections: BTreeMap::new(),
+        connections: SortedMap::new(),
         daemon: None,
         last: FIRST,
         grace: u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX),
@@ -70,7 +70,7 @@ struct Holder {
     poll: Poll,
     signals: Signals,
     listener: Listener,
-    connections: BTreeMap<u64, Socket>,
+    connections: SortedMap<u64, Socket>,
     /// The connection of the daemon, if it lives.
     daemon: Option<u64>,
     last: u64,

@@ -1,7 +1,7 @@
 //! The items that a keeper keeps.
 
 use super::words::Tag;
-use std::collections::BTreeMap;
+use pagemesh_sorted::SortedMap;
 use std::os::fd::OwnedFd;
 
 /// An item, with its note.
@@ -11,4 +11,4 @@ pub(super) struct Item {
 }
 
 /// All items, by name.
-pub(super) type Items = BTreeMap<Tag, Item>;
+pub(super) type Items = SortedMap<Tag, Item>;

@@ -12,7 +12,7 @@ use pagemesh_os::memfd::{Memfd, PAGE};
 use pagemesh_os::poll::Poll;
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_os::uffd::{Fault, FaultBuffer, Outcome, Uffd};
-use std::collections::BTreeMap;
+use pagemesh_sorted::SortedMap;
 
 /// How often to look whether processes are gone.
 const INTERVAL: u64 = 500_000_000;
@@ -22,7 +22,7 @@ const LENGTH: u64 = PAGE as u64;
 /// The remains of a node.
 pub(super) struct Orphaned {
     poll: Poll,
-    mappings: BTreeMap<u64, Left>,
+    mappings: SortedMap<u64, Left>,
     faults: FaultBuffer,
 }
 
@@ -37,9 +37,9 @@ impl Orphaned {
     /// Ends everything that was kept.
     pub(super) fn over(items: Items) -> Result<Self> {
         let poll = Poll::new()?;
-        let mut mappings = BTreeMap::new();
+        let mut mappings = SortedMap::new();
         let mut memory = Vec::new();
-        let mut processes = BTreeMap::new();
+        let mut processes = SortedMap::new();
         // In the order of their tags: sessions, memory, mappings.
         for (tag, item) in items {
             match tag {

@@ -1,8 +1,8 @@
 //! Connections between daemons that are in use, by whose they are.
 
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::PublicKey;
 use rustix::net::{Shutdown, shutdown};
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ pub(super) struct Lines(Arc<Mutex<List>>);
 #[derive(Debug, Default)]
 struct List {
     next: u64,
-    open: BTreeMap<u64, (PublicKey, OwnedFd)>,
+    open: SortedMap<u64, (PublicKey, OwnedFd)>,
 }
 
 /// A connection in the list, until this is dropped.

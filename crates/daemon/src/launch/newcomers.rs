@@ -1,7 +1,7 @@
 //! Connections whose other end has not proved its identity yet.
 
+use pagemesh_sorted::SortedMap;
 use rustix::net::{Shutdown, shutdown};
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ pub(super) struct Newcomers(Mutex<Room>);
 #[derive(Debug, Default)]
 struct Room {
     next: u64,
-    here: BTreeMap<u64, OwnedFd>,
+    here: SortedMap<u64, OwnedFd>,
 }
 
 /// A connection among the newcomers, until this is dropped.

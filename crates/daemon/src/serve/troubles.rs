@@ -4,10 +4,10 @@ use crate::driver::Driver;
 use crate::ledger::Ledger;
 use pagemesh_core::{Quotas, Time};
 use pagemesh_os::clock;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::NodeId;
 use pagemesh_wire::local::Trouble;
 use pagemesh_wire::peer::Refusal;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Silence of the coordinator worth telling.
@@ -23,14 +23,14 @@ const EVERY: u64 = 1_000_000_000;
 #[derive(Debug, Default)]
 pub(crate) struct Troubles {
     /// How often each began, and whether it lasts.
-    seen: BTreeMap<Trouble, (u64, bool)>,
+    seen: SortedMap<Trouble, (u64, bool)>,
     next: u64,
 }
 
 impl Troubles {
     /// Notes what is wrong now. The lines of states that have begun since the last time.
     fn note(&mut self, lines: Vec<String>) -> Vec<String> {
-        let mut now: BTreeMap<Trouble, String> = BTreeMap::new();
+        let mut now: SortedMap<Trouble, String> = SortedMap::new();
         for line in lines {
             if let Some(trouble) = Trouble::of_line(&line) {
                 now.entry(trouble).or_insert(line);
@@ -254,7 +254,7 @@ mod tests {
         assert!(troubles.note(vec![dead()]).is_empty(), "it lasts");
         assert!(troubles.note(vec![]).is_empty());
         assert_eq!(troubles.note(vec![dead(), "odd".into()]), [dead()]);
-        let counted: BTreeMap<_, _> = troubles.counters().collect();
+        let counted: SortedMap<_, _> = troubles.counters().collect();
         assert_eq!(counted["trouble_coordinator_silent"], 2);
         assert_eq!(counted["trouble_disk_full"], 0);
     }

@@ -9,8 +9,9 @@ use crate::instants::Instants;
 use crate::kernel::PageKey;
 use crate::lines::Lines;
 use pagemesh_core::{Input, Rights};
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::{SegmentId, SyncKey, Ticket};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 /// A possible next step. Hosts and threads by number.
@@ -99,10 +100,10 @@ pub(super) struct Observer {
     pub(super) instants: Instants<(PageKey, usize)>,
     pub(super) hints: Hints,
     pub(super) lines: Lines,
-    pub(super) holders: BTreeMap<SyncKey, u8>,
+    pub(super) holders: SortedMap<SyncKey, u8>,
     /// Locks whose holders died holding them, until the next holder is told.
     pub(super) orphaned: BTreeSet<SyncKey>,
-    pub(super) asked: BTreeMap<Ticket, Asked>,
+    pub(super) asked: SortedMap<Ticket, Asked>,
 }
 
 /// The cluster.

@@ -6,6 +6,7 @@ use crate::network::{Network, kind, legible};
 use crate::plan::{pace, weather};
 use crate::small::{self, Check, Log, Queue};
 use pagemesh_core::{Budgets, Input, Node, Pace, Placement, Reply, Time};
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::header::Header;
 use pagemesh_wire::local::FileFrames;
 use pagemesh_wire::peer::{FilePart, Message, Refusal};
@@ -42,7 +43,7 @@ struct Program {
     got: VecDeque<(Asked, FileFrames)>,
     leaves: bool,
     /// Versions of files as they were opened.
-    opened: BTreeMap<usize, u64>,
+    opened: SortedMap<usize, u64>,
 }
 
 /// A part of a file that was asked for.
@@ -194,7 +195,7 @@ impl Cluster {
                 asked: None,
                 got: VecDeque::new(),
                 leaves: false,
-                opened: BTreeMap::new(),
+                opened: SortedMap::new(),
             },
             budget: u32::MAX,
             gone: false,

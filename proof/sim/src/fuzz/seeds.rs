@@ -7,6 +7,7 @@ use crate::explore::{Setting, overheard};
 use pagemesh_compress::{Codec, pack};
 use pagemesh_core::{Input, Request};
 use pagemesh_diff::{PAGE, encode};
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::header::{HEADER_SIZE, Header};
 use pagemesh_wire::local::{self, RequestPacket};
 use pagemesh_wire::multicast_batch::{self, MulticastBatch, SHORTEST_TRIAL, SharedPiece};
@@ -20,7 +21,7 @@ use pagemesh_wire::{
     ByteLen, CallId, ClientId, ClusterId, Incarnation, MappingId, NodeId, NodeSet, PageCount,
     PageIndex, Program, SegmentId, SyncKey, Term, Ticket,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Explorations whose datagrams are worth having.
 const PLAYS: &[&str] = &[
@@ -130,7 +131,7 @@ fn multicast_batches() -> Vec<Vec<u8>> {
 /// Datagrams without their pages, and their senders.
 fn datagrams() -> Vec<(u8, Vec<u8>)> {
     let mut known = BTreeSet::new();
-    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut kinds: SortedMap<&str, usize> = SortedMap::new();
     for play in PLAYS {
         let setting = Setting::parse(play).expect("plays make sense");
         for (from, kind, mut bytes) in overheard(&setting) {

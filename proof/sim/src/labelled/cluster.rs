@@ -15,6 +15,7 @@ use crate::network::{Network, legible};
 use crate::small::{self, Check, Log, Queue};
 use pagemesh_core::limits::EARLY;
 use pagemesh_core::{Config, Input, Node, Pace, Time};
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::peer::{Message, Policy};
 use pagemesh_wire::{
@@ -23,7 +24,7 @@ use pagemesh_wire::{
 };
 pub(super) use plan::Plan;
 pub(crate) use stage::Stage;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ struct Host {
     number: usize,
     node: Node,
     memory: Memory,
-    words: BTreeMap<SyncKey, LockWord>,
+    words: SortedMap<SyncKey, LockWord>,
     segment: Option<SegmentId>,
     /// It has vanished.
     gone: bool,
@@ -91,7 +92,7 @@ pub(super) struct Cluster {
     /// Something that others knew was on one host only when a host vanished.
     may_fail: bool,
     /// The accumulated numbers of all threads, by place.
-    numbers: BTreeMap<usize, u64>,
+    numbers: SortedMap<usize, u64>,
     /// The contents of memory if there were only one.
     golden: Golden,
     /// The same under policy `sequential`, where programs may race.
@@ -151,7 +152,7 @@ impl Cluster {
             golden: Golden::new(plan.shape.pages * PAGE_SIZE, hosts),
             instants: plan.policy.sequential().map(|_| Instants::default()),
             home: plan.home,
-            numbers: BTreeMap::new(),
+            numbers: SortedMap::new(),
             policy: plan.policy,
             replicas: options.replicas,
             planted: options.planted,
@@ -193,7 +194,7 @@ impl Cluster {
             number: host,
             node: Node::new(config),
             memory: Memory::new(options.planted),
-            words: BTreeMap::new(),
+            words: SortedMap::new(),
             segment: None,
             gone: false,
             deadline: None,

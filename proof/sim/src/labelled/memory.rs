@@ -4,6 +4,7 @@
 use pagemesh_core::{Afterwards, Mappings, Rights, Source};
 use pagemesh_diff::Page;
 use pagemesh_reduce::{capture, merge, update_twin};
+use pagemesh_sorted::SortedMap;
 use pagemesh_twins::{At, DiffKey, Keep, Store};
 use pagemesh_wire::peer::{DiffName, Diffs, Rule};
 use pagemesh_wire::{MappingId, PageIndex, SegmentId, VectorTime};
@@ -31,7 +32,7 @@ pub enum Planted {
 struct Slot {
     frame: Option<Box<Page>>,
     stash: Option<Box<Page>>,
-    rights: BTreeMap<MappingId, Rights>,
+    rights: SortedMap<MappingId, Rights>,
 }
 
 /// Everything a host keeps of the one segment.

@@ -2,6 +2,7 @@
 //! newest store to each page by anybody.
 
 use pagemesh_core::{Rights, Time};
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::{PageIndex, SegmentId, SyncKey};
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ pub(super) struct Memory {
     pub(super) frames: BTreeMap<Key, u64>,
     pub(super) rights: BTreeMap<Key, Rights>,
     pub(super) stash: BTreeMap<Key, u64>,
-    pub(super) words: BTreeMap<SyncKey, Word>,
+    pub(super) words: SortedMap<SyncKey, Word>,
 }
 
 impl Memory {

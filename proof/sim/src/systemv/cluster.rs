@@ -12,11 +12,12 @@ use crate::dice::Dice;
 use crate::network::Network;
 use crate::plan::{Profile, pace, weather};
 use pagemesh_core::{Config, Input, Node, Start, Time};
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::Credentials;
 use pagemesh_wire::sysv::{Ask, Id, Limits, Op, Who};
 use pagemesh_wire::{ClientId, ClusterId, Incarnation, SegmentId, Ticket};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -59,14 +60,14 @@ pub(super) struct Cluster {
     queue: BinaryHeap<Reverse<(Time, u64, Event)>>,
     sequence: u64,
     hosts: Vec<Host>,
-    processes: BTreeMap<ClientId, Process>,
+    processes: SortedMap<ClientId, Process>,
     /// The caller of each request, and its home, if that is certain.
-    tickets: BTreeMap<Ticket, (ClientId, Option<usize>)>,
+    tickets: SortedMap<Ticket, (ClientId, Option<usize>)>,
     clients: u32,
     /// The processes that call nonsense, dead or alive.
     fools: BTreeSet<ClientId>,
     /// Of every host that there is.
-    homes: BTreeMap<usize, Home>,
+    homes: SortedMap<usize, Home>,
     teams: Vec<Team>,
     keys: Keys,
     /// Processes that are dead, and of which their own host does not know all yet.
@@ -105,11 +106,11 @@ impl Cluster {
             queue: BinaryHeap::new(),
             sequence: 0,
             hosts: Vec::new(),
-            processes: BTreeMap::new(),
-            tickets: BTreeMap::new(),
+            processes: SortedMap::new(),
+            tickets: SortedMap::new(),
             clients: 0,
             fools: BTreeSet::new(),
-            homes: BTreeMap::new(),
+            homes: SortedMap::new(),
             teams: Vec::new(),
             keys: Keys::default(),
             mourned: BTreeSet::new(),

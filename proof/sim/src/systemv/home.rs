@@ -4,6 +4,7 @@ use super::model::{Heard, Model, Said};
 use super::set::done;
 use super::{Mistake, Tried};
 use pagemesh_core as core;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{self, Refusal};
 use pagemesh_wire::sysv::{Family, Id, Op, Outcome};
 use pagemesh_wire::{CallId, ClientId, NodeId, Ticket};
@@ -88,9 +89,9 @@ pub(super) struct Home {
     /// Exits that were heard, and calls whose withdrawal came before them.
     seen: BTreeSet<Key>,
     /// The call of each process, which makes one at a time; whether it attaches.
-    last: BTreeMap<ClientId, (Key, bool)>,
+    last: SortedMap<ClientId, (Key, bool)>,
     /// The next answer to each process.
-    pub(super) promised: BTreeMap<ClientId, Said>,
+    pub(super) promised: SortedMap<ClientId, Said>,
     /// Objects that were removed in this step.
     pub(super) removed: Vec<(Family, Id)>,
 }
@@ -103,8 +104,8 @@ impl Home {
             model: Model::new(limit, mistake),
             calls: BTreeMap::new(),
             seen: BTreeSet::new(),
-            last: BTreeMap::new(),
-            promised: BTreeMap::new(),
+            last: SortedMap::new(),
+            promised: SortedMap::new(),
             removed: Vec::new(),
         }
     }

@@ -1,6 +1,7 @@
 //! Which object has which key: the answers to processes on all hosts must be answers that one host
 //! could have given, each at some moment of its call (INV-one-key).
 
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::ClientId;
 use pagemesh_wire::sysv::{Errno, Family, IPC_EXCL, IPC_PRIVATE, Id, Op, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +35,7 @@ struct Asked {
 pub(super) struct Keys {
     now: Step,
     lives: BTreeMap<(Family, Id), Life>,
-    asked: BTreeMap<ClientId, Asked>,
+    asked: SortedMap<ClientId, Asked>,
     /// Names that a process may have made an object of before it died or was interrupted, and that
     /// are otherwise unknown.
     unheard: BTreeSet<Name>,

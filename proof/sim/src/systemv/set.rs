@@ -2,16 +2,16 @@
 
 use super::Mistake;
 use super::model::{Heard, Said};
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::ClientId;
 use pagemesh_wire::sysv::{Errno, IPC_NOWAIT, Outcome, SEM_UNDO, SEMVMX, SemBuf};
-use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]
 pub(super) struct Set {
     pub(super) values: Vec<i32>,
     /// In the order in which they came.
     pub(super) sleepers: Vec<(ClientId, Vec<SemBuf>)>,
-    undo: BTreeMap<ClientId, Vec<i32>>,
+    undo: SortedMap<ClientId, Vec<i32>>,
     mistake: Option<Mistake>,
 }
 

@@ -2,6 +2,7 @@
 
 use super::ViewsMistake;
 use pagemesh_core::{Mappings, Rights, Source};
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::{MappingId, PAGE_SIZE, PageIndex};
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ const SECOND: usize = 2048;
 pub(super) struct Slot {
     frame: Option<Words>,
     stash: Option<Words>,
-    rights: BTreeMap<MappingId, Rights>,
+    rights: SortedMap<MappingId, Rights>,
 }
 
 /// All pages of the segment on a host.

@@ -9,8 +9,9 @@ use crate::dice::Dice;
 use crate::log::Mark;
 use pagemesh_core::limits::CLAIM;
 use pagemesh_core::{Input, Kept, KeptEntry, Time};
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::{NodeId, SegmentId, Term};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 const MICRO: u64 = 1_000;
 const MILLI: u64 = 1_000_000;
@@ -48,7 +49,7 @@ pub(crate) struct Etcd {
     outages: Vec<(Option<usize>, Time, Time)>,
     /// Segments of which a process was told, each with the number of its name; none that a process
     /// has asked to remove.
-    told: BTreeMap<usize, SegmentId>,
+    told: SortedMap<usize, SegmentId>,
     removed: BTreeSet<usize>,
     dice: Dice,
 }
@@ -73,7 +74,7 @@ impl Etcd {
             claim: (Term::FIRST, Time(0)),
             kept: Kept::default(),
             outages: Vec::new(),
-            told: BTreeMap::new(),
+            told: SortedMap::new(),
             removed: BTreeSet::new(),
             dice: Dice::stream(seed, "etcd"),
         }

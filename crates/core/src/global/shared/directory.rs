@@ -5,6 +5,7 @@
 
 use super::pod::Chunk;
 use crate::limits::SHARED_CHUNKS;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::{NodeId, NodeSet};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ type Pages = u64;
 /// The nodes that cache pages of chunks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Directory {
-    chunks: BTreeMap<Chunk, BTreeMap<NodeId, Pages>>,
+    chunks: BTreeMap<Chunk, SortedMap<NodeId, Pages>>,
 }
 
 /// The outcome of a lookup.

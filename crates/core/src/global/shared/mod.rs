@@ -30,6 +30,7 @@ use crate::timers::Timer;
 use directory::Directory;
 use kept::KeptPages;
 use lookups::Lookup;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{AGE_CLASSES, FilePart, Global, Message, Refusal, SharedPage};
 use pagemesh_wire::{NodeId, PageIndex, RequestId, SegmentId};
 use pod::{Chunk, Pod};
@@ -42,8 +43,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct SharedPages {
     pod: Pod,
     directory: Directory,
-    pools: BTreeMap<SegmentId, Pool>,
-    lookups: BTreeMap<RequestId, Lookup>,
+    pools: SortedMap<SegmentId, Pool>,
+    lookups: SortedMap<RequestId, Lookup>,
     /// Chunks of which another node has the directory now, and is to be told.
     announce: BTreeSet<Chunk>,
     announcing: bool,

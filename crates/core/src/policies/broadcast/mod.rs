@@ -24,12 +24,13 @@ use crate::limits::EARLY;
 use crate::shell::Cx;
 use crate::timers::Timer;
 use messages::{Body, Phase, Phases, Ride};
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{
     Access, DiffName, Diffs, Message, Payload, Policy, PolicyMessage, Refusal,
 };
 use pagemesh_wire::{ClientId, NodeId, PageIndex, RequestId, SegmentId, Ticket};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// How a segment of this policy is chosen.
 const NUMBER: Policy = Policy::Numbered(1);
@@ -63,7 +64,7 @@ pub(crate) struct Broadcast {
     asked: Option<Backoff>,
     /// At the home: all phases, and what the nodes have said.
     phases: Vec<Phase>,
-    heard: BTreeMap<NodeId, Heard>,
+    heard: SortedMap<NodeId, Heard>,
 }
 
 /// What a node has said to the home.
@@ -98,7 +99,7 @@ impl Open for Broadcast {
             waiting: Vec::new(),
             asked: None,
             phases: Vec::new(),
-            heard: BTreeMap::new(),
+            heard: SortedMap::new(),
         }))
     }
 }

@@ -7,9 +7,9 @@ use crate::policies::hooks::Who;
 use crate::prefetch::{Ahead, Burst, Prefetch, WillneedRanges, quiet};
 use crate::shell::Cx;
 use crate::timers::Timer;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::Access;
 use pagemesh_wire::{MappingId, NodeId, PageIndex, SegmentId};
-use std::collections::BTreeMap;
 
 impl Private {
     /// A thread faulted at a page that is not here: asks ahead if the process walks.
@@ -33,7 +33,7 @@ impl Private {
     fn ask_burst(&mut self, cx: &mut Cx<'_>, mapping: MappingId, burst: Burst) {
         let pages: Vec<_> = burst.pages().collect();
         self.tend(cx, pages.len() as u32);
-        let mut asked = BTreeMap::new();
+        let mut asked = SortedMap::new();
         for (step, page) in pages.into_iter().enumerate() {
             let mark = step == 0;
             let ahead = Ahead { mapping, mark };
@@ -48,7 +48,7 @@ impl Private {
         cx: &mut Cx<'_>,
         (ahead, walk): (Ahead, Option<Access>),
         page: PageIndex,
-        asked: &mut BTreeMap<NodeId, Vec<PageIndex>>,
+        asked: &mut SortedMap<NodeId, Vec<PageIndex>>,
     ) {
         let Some(known) = self.pages.get(&page).copied() else {
             return;
@@ -80,7 +80,7 @@ impl Private {
         }
     }
 
-    fn ask_all(&self, cx: &mut Cx<'_>, asked: BTreeMap<NodeId, Vec<PageIndex>>) {
+    fn ask_all(&self, cx: &mut Cx<'_>, asked: SortedMap<NodeId, Vec<PageIndex>>) {
         for (from, pages) in asked {
             self.ask(cx, from, &pages);
         }
@@ -96,7 +96,7 @@ impl Private {
 
     fn repair(&mut self, cx: &mut Cx<'_>, pages: Vec<PageIndex>) {
         let segment = self.segment;
-        let mut asked: BTreeMap<NodeId, Vec<PageIndex>> = BTreeMap::new();
+        let mut asked: SortedMap<NodeId, Vec<PageIndex>> = SortedMap::new();
         for page in pages {
             let known = self
                 .pages
@@ -136,7 +136,7 @@ impl WillneedRanges for Private {
         if self.room(cx) == 0 {
             self.tend(cx, 1);
         }
-        let mut asked = BTreeMap::new();
+        let mut asked = SortedMap::new();
         self.begin_ahead(cx, (ahead, None), page, &mut asked);
         self.ask_all(cx, asked);
     }

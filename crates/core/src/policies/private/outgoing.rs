@@ -10,6 +10,7 @@ use crate::limits::DISK_RETRY;
 use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{Backing, LentPage, Message, PageSeal, Put};
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, SegmentId, Version};
 use serde::{Deserialize, Serialize};
@@ -28,7 +29,7 @@ const REPAIRED: usize = 32;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Outgoing {
     /// Pages that a donor was sent and has not answered for.
-    windows: BTreeMap<NodeId, Window>,
+    windows: SortedMap<NodeId, Window>,
     /// Pages that two donors are to keep, until both have said so.
     sending: BTreeMap<PageIndex, Backoff>,
     /// Pages of which one copy was lost with its donor.

@@ -7,9 +7,10 @@ use super::requests::Requests;
 use super::{Release, say};
 use crate::effect::{DiffWork, Effect};
 use crate::shell::Cx;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{DiffName, Diffs};
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, RequestId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Pages that are considered after one that is needed, at most.
 pub(super) const LOOK_AROUND: usize = 64;
@@ -24,7 +25,7 @@ impl Release {
         missing: &[DiffName],
         requests: &mut Requests,
     ) -> Option<NodeId> {
-        let mut asks: BTreeMap<NodeId, BTreeSet<DiffName>> = BTreeMap::new();
+        let mut asks: SortedMap<NodeId, BTreeSet<DiffName>> = SortedMap::new();
         let page = self.pages.get(&index)?;
         let miss = page.miss.as_deref()?;
         for name in missing.iter().filter(|name| !miss.awaits(name)) {

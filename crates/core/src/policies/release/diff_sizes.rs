@@ -2,16 +2,16 @@
 //! their sender makes no diff, and their receiver merges none.
 
 use crate::config::Pace;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::{NodeId, PageIndex};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// Of this many pages one is requested as a diff all the same, to see how large it is.
 const SAMPLED: u32 = 16;
 
 /// The number of consecutive large diffs of each node, up to [`Pace::shown`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct DiffSizes(BTreeMap<NodeId, u8>);
+pub(super) struct DiffSizes(SortedMap<NodeId, u8>);
 
 impl DiffSizes {
     /// A diff of a node has arrived.

@@ -1,14 +1,14 @@
 //! What this node has heard of the knowledge of other nodes.
 
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::{NodeId, VectorTime};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// What other nodes have said that they know, and have collected.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Heard {
     /// What each node is known to know or to be about to learn.
-    times: BTreeMap<NodeId, VectorTime>,
+    times: SortedMap<NodeId, VectorTime>,
     /// What the home is known to know.
     home: VectorTime,
     /// The floors of other nodes.

@@ -7,16 +7,16 @@ use crate::backoff::Backoff;
 use crate::continuation::Continuation;
 use crate::shell::Cx;
 use crate::timers::Timer;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::{NodeId, NodeSet, RequestId, SegmentId, VectorTime};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// The inquiries of this node in one segment, and the goals that they serve.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Inquiries {
     segment: SegmentId,
     goals: Vec<Goal>,
-    under_way: BTreeMap<NodeId, Inquiry>,
+    under_way: SortedMap<NodeId, Inquiry>,
     synced: InitialSync,
 }
 
@@ -67,7 +67,7 @@ impl Inquiries {
         Self {
             segment,
             goals: Vec::new(),
-            under_way: BTreeMap::new(),
+            under_way: SortedMap::new(),
             synced: InitialSync::NotYet,
         }
     }

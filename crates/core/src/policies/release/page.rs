@@ -6,10 +6,11 @@ use crate::backoff::Backoff;
 use crate::effect::{Rights, Source};
 use crate::prefetch::Ahead;
 use crate::time::Time;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{Access, DiffName};
 use pagemesh_wire::{MappingId, NodeId, NodeSet, RequestId, VectorTime};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// A page that was written again this many times after its diff had been made is kept writable from
 /// then on, because comparing it costs less than a fault.
@@ -147,9 +148,9 @@ pub(super) struct Miss {
     /// Nodes that said that they have no copy.
     pub(super) baseless: NodeSet,
     /// Requests for diffs that are not answered: the node that was asked, and the diffs.
-    pub(super) asked: BTreeMap<RequestId, (NodeId, BTreeSet<DiffName>)>,
+    pub(super) asked: SortedMap<RequestId, (NodeId, BTreeSet<DiffName>)>,
     /// Nodes that said that they do not have a diff.
-    pub(super) absent: BTreeMap<DiffName, NodeSet>,
+    pub(super) absent: SortedMap<DiffName, NodeSet>,
     /// This much is collected elsewhere: a base copy must have it.
     pub(super) floor: VectorTime,
     pub(super) backoff: Backoff,
@@ -166,8 +167,8 @@ impl Miss {
             base: None,
             based: false,
             baseless: NodeSet::EMPTY,
-            asked: BTreeMap::new(),
-            absent: BTreeMap::new(),
+            asked: SortedMap::new(),
+            absent: SortedMap::new(),
             floor: VectorTime::ZERO,
             backoff,
             since,

@@ -18,6 +18,7 @@
 //!
 //! Correctness does not depend on pushes.
 
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{DiffName, Spread};
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, VectorTime};
 use serde::{Deserialize, Serialize};
@@ -50,7 +51,7 @@ pub(super) struct PushCredit {
 /// The credit that other nodes have here for a page, and this node's credit with them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Entry {
-    subscribers: BTreeMap<NodeId, Subscriber>,
+    subscribers: SortedMap<NodeId, Subscriber>,
     received: Received,
 }
 
@@ -214,8 +215,8 @@ impl PushCredit {
     }
 
     /// The pages whose diffs are to be pushed, by subscriber.
-    pub(super) fn subscribed(&self) -> BTreeMap<NodeId, Vec<PageIndex>> {
-        let mut due: BTreeMap<NodeId, Vec<PageIndex>> = BTreeMap::new();
+    pub(super) fn subscribed(&self) -> SortedMap<NodeId, Vec<PageIndex>> {
+        let mut due: SortedMap<NodeId, Vec<PageIndex>> = SortedMap::new();
         for (page, entry) in &self.table {
             for (node, subscriber) in &entry.subscribers {
                 if !subscriber.credit.is_used_up() {
@@ -321,8 +322,8 @@ impl PushCredit {
     }
 
     /// The pages whose use is shown now to the nodes that pushed their diffs, by node.
-    pub(super) fn show(&mut self) -> BTreeMap<NodeId, Vec<PageIndex>> {
-        let mut shown: BTreeMap<NodeId, Vec<PageIndex>> = BTreeMap::new();
+    pub(super) fn show(&mut self) -> SortedMap<NodeId, Vec<PageIndex>> {
+        let mut shown: SortedMap<NodeId, Vec<PageIndex>> = SortedMap::new();
         for page in core::mem::take(&mut self.used) {
             let received = &mut self.table.entry(page).or_default().received;
             for node in received.from.iter() {

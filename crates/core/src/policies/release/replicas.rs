@@ -25,11 +25,11 @@ use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
 use core::time::Duration;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{self, DiffName, Refusal};
 use pagemesh_wire::{ClientId, NodeId, NodeSet, Ticket, VectorTime};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 /// A node that is alone looks so often whether there is a backup.
 const ALONE: Duration = Duration::from_millis(500);
@@ -55,7 +55,7 @@ pub(super) struct Replicas {
     /// Requests for copies that have what is not kept.
     copies: Vec<CopyRequest>,
     /// The nodes whose backup this one is.
-    pub(super) wards: BTreeMap<NodeId, Ward>,
+    pub(super) wards: SortedMap<NodeId, Ward>,
     /// Nodes that leave: they keep nothing more.
     leavers: NodeSet,
     /// This much is perhaps on one node only, until it is collected.

@@ -4,15 +4,15 @@
 use super::messages::{Body, CopyRequest, CopyRequests, DiffRequest};
 use super::{Release, say};
 use crate::shell::Cx;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::DiffName;
 use pagemesh_wire::{NodeId, PageIndex, RequestId, SegmentId, VectorTime};
-use std::collections::BTreeMap;
 
 /// Requests that were opened and have not been sent.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    copies: BTreeMap<NodeId, Vec<(PageIndex, RequestId)>>,
-    diffs: BTreeMap<NodeId, (RequestId, Vec<DiffName>)>,
+    copies: SortedMap<NodeId, Vec<(PageIndex, RequestId)>>,
+    diffs: SortedMap<NodeId, (RequestId, Vec<DiffName>)>,
     /// They are for several pages, of which no thread waits for most.
     many: bool,
 }

@@ -18,12 +18,12 @@ use crate::event::Event;
 use crate::shell::Cx;
 use crate::time::Time;
 use core::time::Duration;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{
     Access, Ask, AskMany, Contents, CopyToSend, Data, Manager, Message, SendCopies, Waiter,
 };
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, RequestId, Version};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// A node that asked for a burst this long ago reads no more.
 const READS: Duration = Duration::from_millis(50);
@@ -34,7 +34,7 @@ const BARRED: Duration = Duration::from_millis(200);
 /// At the owner of a segment's pages: who sends bursts to each node that reads now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Feeds {
-    readers: BTreeMap<NodeId, Feed>,
+    readers: SortedMap<NodeId, Feed>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

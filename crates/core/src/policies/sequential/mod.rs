@@ -51,6 +51,7 @@ use hold::Hold;
 use library::Library;
 use messages::Body;
 use page::Page;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::local::{PageLine, PageState};
 use pagemesh_wire::peer::{
     Access, Addressee, Manager, Message, Payload, Policy, Reduction, Refusal, Subject, Window,
@@ -86,7 +87,7 @@ pub(crate) struct Sequential {
     pages: Table,
     /// At the library site of a fixed manager: the request being served and those that wait.
     libraries: BTreeMap<PageIndex, Library>,
-    pin_jobs: BTreeMap<Ticket, PinJob>,
+    pin_jobs: SortedMap<Ticket, PinJob>,
     /// Pins that must advance before the handling of the current input ends; empty between inputs.
     #[serde(skip)]
     pins_due: VecDeque<Ticket>,
@@ -132,7 +133,7 @@ impl Open for Sequential {
             },
             pages: Table::default(),
             libraries: BTreeMap::new(),
-            pin_jobs: BTreeMap::new(),
+            pin_jobs: SortedMap::new(),
             pins_due: VecDeque::new(),
             prefetch: Prefetch::default(),
             hold: None,

@@ -30,10 +30,10 @@ use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
 use core::time::Duration;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{self, Access, Message, Payload, PolicyMessage, Refusal};
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, Version};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// A node that is alone looks so often whether there is a backup.
 const ALONE: Duration = Duration::from_millis(500);
@@ -58,7 +58,7 @@ pub(super) struct Replicas {
     /// What goes on when commits are kept.
     pub(super) waiting: Waiting,
     /// The nodes whose backup this one is.
-    pub(super) wards: BTreeMap<NodeId, Ward>,
+    pub(super) wards: SortedMap<NodeId, Ward>,
     /// Nodes that leave: they keep nothing more.
     leavers: NodeSet,
     /// Backups that leave, and go when another one has everything.
@@ -339,7 +339,7 @@ impl Sequential {
             return;
         };
         let book = &mut self.replicas.book;
-        let mut releases: BTreeMap<NodeId, Vec<(PageIndex, Version)>> = BTreeMap::new();
+        let mut releases: SortedMap<NodeId, Vec<(PageIndex, Version)>> = SortedMap::new();
         for entry in &commit.pages {
             if let Some(giver) = book.givers.get(&entry.page) {
                 let pages = releases.entry(*giver).or_default();

@@ -8,8 +8,8 @@ use crate::effect::Effect;
 use crate::event::Event;
 use crate::limits::LEAVE_BURST;
 use crate::shell::Cx;
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::{NodeId, PAGE_SIZE, PageIndex};
-use std::collections::BTreeMap;
 
 impl Views {
     /// A holder counts on copies here.
@@ -144,7 +144,7 @@ impl Views {
         if !self.replicas.on {
             return 0;
         }
-        let mut holders: BTreeMap<NodeId, Vec<PageIndex>> = BTreeMap::new();
+        let mut holders: SortedMap<NodeId, Vec<PageIndex>> = SortedMap::new();
         let mut left = self.replicas.orphans.len();
         for (index, page) in &self.pages {
             if let Some(holder) = page.keeps.filter(|_| !page.holds)

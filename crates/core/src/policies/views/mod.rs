@@ -31,6 +31,7 @@ use core::time::Duration;
 use listen::Listeners;
 use messages::{Body, Stamp, Want, Wish};
 use page::{Page, Valid};
+use pagemesh_sorted::SortedMap;
 use pagemesh_wire::local::{Advice, PageLine, View};
 use pagemesh_wire::peer::{Access, Message, Payload, Policy, PolicyMessage, Refusal};
 use pagemesh_wire::{
@@ -79,11 +80,11 @@ pub(crate) struct Views {
     /// Bytes of a short page.
     prefix: u16,
     /// What each mapping here shows.
-    mappings: BTreeMap<MappingId, View>,
+    mappings: SortedMap<MappingId, View>,
     pages: BTreeMap<PageIndex, Page>,
     listeners: Listeners,
     /// By their first pages.
-    arriving: BTreeMap<PageIndex, Arriving>,
+    arriving: SortedMap<PageIndex, Arriving>,
     published: BTreeMap<PageIndex, Published>,
     /// When to remind listeners of publications.
     remind: Option<Time>,
@@ -113,10 +114,10 @@ impl Open for Views {
             segment,
             size: pages,
             prefix,
-            mappings: BTreeMap::new(),
+            mappings: SortedMap::new(),
             pages: BTreeMap::new(),
             listeners: Listeners::default(),
-            arriving: BTreeMap::new(),
+            arriving: SortedMap::new(),
             published: BTreeMap::new(),
             remind: None,
             watches: Vec::new(),

@@ -1,4 +1,5 @@
 use super::*;
+use pagemesh_sorted::SortedMap;
 
 const ME: NodeId = NodeId(1);
 const READER: NodeId = NodeId(2);
@@ -112,7 +113,7 @@ fn a_reader_shows_its_use_just_before_its_credit_is_used_up() {
         if reader.is_running_out(PAGE) {
             reader.uses(PAGE);
             let used = reader.show();
-            assert_eq!(used, BTreeMap::from([(ME, vec![PAGE])]));
+            assert_eq!(used, SortedMap::from([(ME, vec![PAGE])]));
             assert!(reader.show().is_empty() && !reader.is_running_out(PAGE));
             writer.used_by(ME, READER, &[name(interval)]);
             shown += 1;
