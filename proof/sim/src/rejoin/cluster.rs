@@ -70,15 +70,14 @@ pub(super) struct Cluster {
     pub(super) churn: Option<Churn>,
 }
 
-/// Steps that are remembered for reports.
-const LINES: usize = 4_000;
 /// Far more than any run needs: nodes send the same again and again.
 const STORM: u64 = 3_000_000;
 /// When all that was begun has ended, without churn.
 const CALM: Time = Time(60_000_000_000);
 
 impl Cluster {
-    pub(super) fn new(options: RejoinRun) -> Self {
+    /// A run of which so many steps are remembered.
+    pub(super) fn new(options: RejoinRun, lines: usize) -> Self {
         let mut dice = Dice::stream(options.seed, "rejoin");
         let weather = weather(&mut dice, options.profile);
         let count = match options.churn {
@@ -96,7 +95,7 @@ impl Cluster {
             dice,
             options,
             last: 0,
-            log: Log::new(LINES),
+            log: Log::new(lines),
             seen: RejoinSeen::default(),
             churn: options.churn.map(Churn::new),
         };

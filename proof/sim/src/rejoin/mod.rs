@@ -75,10 +75,17 @@ pub struct RejoinSeen {
     pub freed: u64,
 }
 
-/// Runs one seed.
+/// Steps that are remembered for reports.
+const LINES: usize = 4_000;
+
+/// Runs one seed; twice if something broke, and then its steps are written down.
 ///
 /// # Errors
 /// The fault, after the last steps of the run.
 pub fn rejoin(options: RejoinRun) -> Result<RejoinSeen, String> {
-    cluster::Cluster::new(options).run()
+    // A run is the same whether its steps are written down or not.
+    match cluster::Cluster::new(options, 0).run() {
+        Ok(seen) => Ok(seen),
+        Err(_) => cluster::Cluster::new(options, LINES).run(),
+    }
 }
