@@ -3,6 +3,7 @@
 use super::Cluster;
 use pagemesh::Mesh;
 use pagemesh_os::netns::die_with_parent;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command};
@@ -22,11 +23,24 @@ impl Joiner {
 
     /// As [`Joiner::start`], asking that node.
     pub(crate) fn through(cluster: &Cluster, node: usize, name: &str, arguments: &[&str]) -> Self {
+        Self::under(cluster, &[], (node, name), arguments)
+    }
+
+    /// As [`Joiner::through`], started by these words, to which the daemon's own are appended.
+    pub(crate) fn under(
+        cluster: &Cluster,
+        starter: &[&str],
+        (node, name): (usize, &str),
+        arguments: &[&str],
+    ) -> Self {
         let directory = cluster.directory();
         let socket = directory.join(format!("{name}.sock"));
         let log = directory.join(format!("{name}.log"));
-        let mut command = Command::new(cluster.program());
+        let mut words = starter.iter().map(OsStr::new).collect::<Vec<_>>();
+        words.push(cluster.program().as_os_str());
+        let mut command = Command::new(words[0]);
         command
+            .args(&words[1..])
             .args([
                 "daemon",
                 "--no-config",
@@ -47,6 +61,24 @@ impl Joiner {
     /// Whether its log has this.
     pub(crate) fn says(&self, what: &str) -> bool {
         fs::read_to_string(&self.log).unwrap().contains(what)
+    }
+
+    /// What its `pagemesh` says to these words, and the exit code.
+    pub(crate) fn say(&self, cluster: &Cluster, words: &[&str]) -> (Option<i32>, String) {
+        let mut command = Command::new(cluster.program());
+        let output = command
+            .arg("--socket")
+            .arg(&self.socket)
+            .args(words)
+            .output();
+        let output = output.unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), said)
+    }
+
+    /// A connection to it.
+    pub(crate) fn mesh(&self) -> Mesh {
+        Mesh::connect_to(&self.socket).unwrap()
     }
 
     /// Whether it was let in.
