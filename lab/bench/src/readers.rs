@@ -26,6 +26,9 @@ pub(crate) struct Readers {
     /// Rounds, one reader and many in turn, after one to warm up
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
+    /// Policy of the segment
+    #[arg(long, default_value = "sequential", value_parser = ["sequential", "release"])]
+    policy: String,
     /// Largest packet between the nodes
     #[arg(long, default_value_t = super::ETHERNET_JUMBO, value_parser = clap::value_parser!(u32).range(576..=65535))]
     mtu: u32,
@@ -39,6 +42,21 @@ struct Reading {
     by_writer: u64,
     /// Pages that all nodes sent.
     by_all: u64,
+    /// Bytes of all datagrams that the writer sent.
+    bytes_by_writer: u64,
+    /// Pages that readers asked for again.
+    again: u64,
+    /// Processor time of all daemons and readers, in nanoseconds.
+    busy: u64,
+}
+
+/// What is counted before and after.
+struct Counted {
+    /// Pages that each node sent.
+    pages: Vec<u64>,
+    bytes_by_writer: u64,
+    again: u64,
+    busy: u64,
 }
 
 impl Readers {
@@ -46,6 +64,8 @@ impl Readers {
         let mut report = Report::new("readers");
         let mut plan = Plan::new(1 + usize::from(self.readers));
         plan.mtu = self.mtu;
+        // Bytes are to say how often pages were sent, on slow links, too.
+        plan.daemon_args = vec!["--compress".to_owned(), "off".to_owned()];
         let mut testbed = Testbed::seated(&plan, Waiting::Block, CpuSlots::Dealt)?;
         let bucket = ["rate", &self.rate, "burst", "128kb", "latency", "20ms"];
         if let Err(why) = shape_to(&testbed, &bucket) {
@@ -78,9 +98,10 @@ impl Readers {
     ) -> Result<()> {
         let (pages, readers) = (self.pages(), 1..=usize::from(readers));
         let name = format!("bench.readers.{}.{round}", readers.end());
-        testbed.open(&name, pages, None)?;
+        testbed.open_with(&name, pages, &self.policy)?;
         testbed.ask(0, &Order::Walk { pages, write: true })?;
-        let before = sent(testbed)?;
+        meet(testbed)?;
+        let before = Counted::now(testbed)?;
         for reader in readers.clone() {
             testbed.tell(
                 reader,
@@ -95,9 +116,7 @@ impl Readers {
             longest = longest.max(testbed.hear(reader)?.into_iter().sum());
         }
         into.took.extend(vec![longest]);
-        let after = sent(testbed)?;
-        into.by_writer += after[0] - before[0];
-        into.by_all += after.iter().sum::<u64>() - before.iter().sum::<u64>();
+        into.add(&before, &Counted::now(testbed)?);
         testbed.remove(&name)
     }
 
@@ -107,27 +126,66 @@ impl Readers {
         report.rate(format!("one/{rate}"), bytes, &one.took, None);
         let name = format!("each_of_{}/{rate}", self.readers);
         report.rate(name, bytes, &many.took, Some(("one", &one.took)));
-        let all = f64::from(self.pages() * self.rounds);
-        for (what, pages) in [
-            ("sent_by_writer_for_one", one.by_writer),
-            ("sent_by_writer_for_many", many.by_writer),
-            ("sent_by_all_for_many", many.by_all),
-        ] {
-            let times = pages as f64 / all;
-            report.value(
-                &format!("{what}/{rate}"),
-                "of the segment",
-                times,
-                many.took.len(),
+        let rounds = f64::from(self.rounds);
+        let all = f64::from(self.pages()) * rounds;
+        for (what, reading, readers) in [("one", one, 1), ("many", many, self.readers)] {
+            let mut tell = |name: &str, unit, value: f64| {
+                let name = format!("{name}_for_{what}/{rate}");
+                report.value(&name, unit, value, reading.took.len());
+            };
+            let times = "of the segment";
+            tell("sent_by_writer", times, reading.by_writer as f64 / all);
+            let bytes = reading.bytes_by_writer as f64 / (bytes * rounds);
+            tell("bytes_by_writer", times, bytes);
+            tell("sent_by_all", times, reading.by_all as f64 / all);
+            tell("asked_again", times, reading.again as f64 / all);
+            let received = all * f64::from(readers);
+            tell(
+                "processor_time",
+                "us/page",
+                reading.busy as f64 / 1e3 / received,
             );
         }
     }
 }
 
-/// Pages that each node has sent so far.
-fn sent(testbed: &mut Testbed) -> Result<Vec<u64>> {
-    let nodes = 0..testbed.size();
-    nodes
-        .map(|node| Ok(testbed.counters(node)?.of("pages_out")))
-        .collect()
+impl Reading {
+    fn add(&mut self, before: &Counted, after: &Counted) {
+        self.by_writer += after.pages[0] - before.pages[0];
+        self.by_all += after.pages.iter().sum::<u64>() - before.pages.iter().sum::<u64>();
+        self.bytes_by_writer += after.bytes_by_writer - before.bytes_by_writer;
+        self.again += after.again - before.again;
+        self.busy += after.busy - before.busy;
+    }
+}
+
+impl Counted {
+    fn now(testbed: &mut Testbed) -> Result<Self> {
+        let nodes = 0..testbed.size();
+        let nodes: Result<Vec<_>> = nodes.map(|node| testbed.counters(node)).collect();
+        let nodes = nodes?;
+        Ok(Self {
+            pages: nodes.iter().map(|node| node.of("pages_out")).collect(),
+            bytes_by_writer: nodes[0].of("bytes_out"),
+            again: nodes.iter().map(|node| node.of("repaired")).sum(),
+            busy: testbed.busy_time()?,
+        })
+    }
+}
+
+/// All nodes hear of what the writer stored.
+fn meet(testbed: &mut Testbed) -> Result<()> {
+    let order = Order::Barrier {
+        number: 1,
+        parties: testbed.size() as u32,
+        count: 1,
+    };
+    let agents = 0..testbed.size();
+    for agent in agents.clone() {
+        testbed.tell(agent, &order)?;
+    }
+    for agent in agents {
+        testbed.hear(agent)?;
+    }
+    Ok(())
 }
