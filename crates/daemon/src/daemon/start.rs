@@ -77,7 +77,8 @@ impl Daemon {
         let listener = listen(options)?;
         let udp = Udp::bind(options.bind)
             .with_context(|| format!("cannot listen for daemons at {}", options.bind))?;
-        let pages = no_pages().context("no memory for the stash, or for twins")?;
+        let pages = no_pages()
+            .context("no addresses for the stash, or for twins: `ulimit -v unlimited`")?;
         let receive_batch = ReceiveBatch::create()?;
         let mut about = about(options, &udp);
         let network = network(options, udp, None)?;
