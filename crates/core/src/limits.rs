@@ -79,7 +79,7 @@ pub const AHEAD: u32 = 512;
 
 /// Pages of a burst that its owner leaves to another reader at least; for fewer the longer way is not
 /// worth it.
-pub const LEFT_TO_READER: u8 = 16;
+pub const LEFT_TO_READER: u8 = 4;
 
 /// Pages of a willneed range that are under way at once; fewer than [`AHEAD`], because other
 /// accesses must be served, too.

@@ -19,10 +19,16 @@ pub(super) const STEPS: &[Step] = &[
     add_programs,
     add_output_commit,
     add_election,
+    add_readers,
 ];
 
 /// The steps back from the present version, the last one first: they take out what a step added.
-pub(super) const BACK: &[Step] = &[remove_election, remove_output_commit, remove_programs];
+pub(super) const BACK: &[Step] = &[
+    remove_readers,
+    remove_election,
+    remove_output_commit,
+    remove_programs,
+];
 
 /// Version 2 has global memory: no pages are lent, no epoch has begun, no budget is known.
 fn add_global_memory(node: &mut Value) -> Result<(), String> {
@@ -354,6 +360,21 @@ fn add_election(_: &mut Value) -> Result<(), String> {
 fn remove_election(node: &mut Value) -> Result<(), String> {
     remove_wherever(node, &["elected"]);
     remove_beside(node, &["ticket", "since", "asking"], "kept");
+    Ok(())
+}
+
+/// Version 14 knows which readers serve each other under policy `release`, and how long pages take
+/// that were asked for ahead: nothing of that is needed to go on.
+fn add_readers(_: &mut Value) -> Result<(), String> {
+    Ok(())
+}
+
+/// Back to version 13.
+fn remove_readers(node: &mut Value) -> Result<(), String> {
+    remove_wherever(node, &["last_came", "slowest_micros", "first_asked"]);
+    remove_beside(node, &["page", "asked", "passed", "again"], "via");
+    remove_beside(node, &["by_locks", "missed_round"], "feeds");
+    remove_beside(node, &["baseless", "absent", "floor"], "readers");
     Ok(())
 }
 

@@ -71,6 +71,8 @@ pub use views::{
 pub use world::Stats;
 
 #[cfg(test)]
+mod readers;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod turns;

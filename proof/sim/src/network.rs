@@ -48,6 +48,38 @@ impl Fate {
     }
 }
 
+/// What a host sends through, one datagram after the other.
+#[cfg(test)]
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    /// Nanoseconds that a page takes.
+    page: u64,
+    /// When the last datagram has left.
+    left: Time,
+    /// Pages that left.
+    pub(crate) pages: u64,
+}
+
+#[cfg(test)]
+impl Link {
+    pub(crate) fn new(page: u64) -> Self {
+        Self {
+            page,
+            left: Time(0),
+            pages: 0,
+        }
+    }
+
+    /// How long a datagram that is sent now waits behind those before it, and takes itself.
+    fn queue(&mut self, now: Time, kind: &str) -> u64 {
+        let has_page = matches!(kind, "Data" | "Pass" | "PolicyPage");
+        self.pages += u64::from(has_page);
+        let takes = if has_page { self.page } else { self.page / 40 };
+        self.left = Time(now.0.max(self.left.0) + takes);
+        self.left.0 - now.0
+    }
+}
+
 /// A scenario's treatment of certain datagrams.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
@@ -80,6 +112,9 @@ pub(crate) struct Network {
     /// Hosts whose datagrams leave one after the other: the nanoseconds that each takes, and when the
     /// last of them has left.
     narrow: Vec<(usize, u64, Time)>,
+    /// Hosts whose links carry so many bytes a second.
+    #[cfg(test)]
+    pub(crate) links: Vec<Link>,
     /// Hosts behind a long line, and the nanoseconds that it adds each way.
     far: Vec<(usize, u64)>,
     canary: Option<Canary>,
@@ -95,6 +130,8 @@ impl Network {
             cuts: Vec::new(),
             rules: Vec::new(),
             narrow: Vec::new(),
+            #[cfg(test)]
+            links: Vec::new(),
             far: Vec::new(),
             canary,
         }
@@ -174,6 +211,11 @@ impl Network {
             .filter(|(host, _)| [from, to].contains(host));
         let far: u64 = far.map(|(_, nanos)| nanos).sum();
         let far = far + self.queue(now, from);
+        #[cfg(test)]
+        let far = match self.links.get_mut(from) {
+            Some(link) => far + link.queue(now, kind),
+            None => far,
+        };
         let (first, second) = (far + self.delay(), far + self.delay());
         if self.canary == Some(Canary::PassAckLost) && matches!(kind, "PassAck" | "PassAckMany") {
             return Fate::Lost;

@@ -1,9 +1,11 @@
 //! Pages that were asked for ahead and have not come: how many may be under way, and which must
 //! have been lost.
 //!
-//! An owner answers in the order in which it was asked. A page that is passed by pages asked for
-//! later was lost, or its owner keeps it for a while; it is asked for again, a few times
-//! (*selective repair*). After that, and where no more pages come, the repetition of the request
+//! A node sends pages in the order in which they were asked for. A page that is passed by others from
+//! the node that sent those before it was lost, or is kept for a while; it is asked for again, a few
+//! times (*selective repair*). The asked node may have left a part of a burst to another one, so pages
+//! from elsewhere say nothing. While pages come, those that are late are on a slow way, and asking
+//! again would make it slower. After that, and where no more pages come, the repetition of the request
 //! itself helps, as for any other page.
 
 use super::walk::Fare;
@@ -19,6 +21,12 @@ const PASSED: u8 = 3;
 
 /// How often a page is asked for again here.
 const AGAIN: u8 = 3;
+
+/// While pages come, the others may take so many times as long.
+const FLOWING: u32 = 4;
+
+/// As long as no page has come, they may take so many times as long.
+const UNKNOWN: u32 = 5;
 
 /// Pages asked for again at once.
 const ONCE: usize = 64;
@@ -36,6 +44,12 @@ pub(crate) struct Flights {
     lost: u32,
     /// Time of the next check for missing pages.
     look: Option<Time>,
+    /// When a page came last.
+    #[serde(default)]
+    last_came: Option<Time>,
+    /// The longest that a page took lately from the first time it was asked for; zero before any came.
+    #[serde(default)]
+    slowest_micros: u32,
 }
 
 /// One page.
@@ -43,8 +57,13 @@ pub(crate) struct Flights {
 struct InFlight {
     page: PageIndex,
     asked: Time,
+    #[serde(default)]
+    first_asked: Option<Time>,
     passed: u8,
     again: u8,
+    /// The node that sent the pages before it which were asked for in the same moment.
+    #[serde(default)]
+    via: Option<NodeId>,
 }
 
 impl Flights {
@@ -69,8 +88,10 @@ impl Flights {
         self.of.entry(node).or_default().push_back(InFlight {
             page,
             asked: now,
+            first_asked: None,
             passed: 0,
             again: 0,
+            via: None,
         });
         if self.look.is_some() {
             return None;
@@ -79,28 +100,47 @@ impl Flights {
         self.look
     }
 
+    /// How long a page may stay out while none comes. An answer that came late to be asked for again
+    /// makes it longer: else ever more would be asked for, and come, twice.
     fn patience(&self, quiet: Duration) -> Duration {
-        quiet.max(Duration::from_micros(self.took_micros.into()) * 2)
+        if self.last_came.is_none() {
+            return quiet * UNKNOWN;
+        }
+        quiet.max(Duration::from_micros(self.slowest_micros.into()) * 2)
     }
 
-    /// A page came. Returns those to ask for again; none if the page was not asked for.
-    pub(crate) fn came(&mut self, now: Time, page: PageIndex) -> Option<Vec<PageIndex>> {
-        let found = self.of.values_mut().find_map(|flight| {
+    /// A page came, from that node, or else from the asked one. Returns those to ask for again; none if
+    /// the page was not asked for.
+    pub(crate) fn came(
+        &mut self,
+        now: Time,
+        page: PageIndex,
+        from: Option<NodeId>,
+    ) -> Option<Vec<PageIndex>> {
+        let found = self.of.iter_mut().find_map(|(asked, flight)| {
             let at = flight.iter().position(|out| out.page == page)?;
-            Some((flight, at))
+            Some((from.unwrap_or(*asked), flight, at))
         });
-        let (flight, at) = found?;
+        let (from, flight, at) = found?;
         let came = flight.remove(at).expect("it was found there");
         self.count -= 1;
+        self.last_came = Some(now);
         self.lost -= self.lost.div_ceil(128);
+        let waited = now - came.first_asked.unwrap_or(came.asked);
+        let waited = u32::try_from(waited.as_micros()).unwrap_or(u32::MAX);
+        self.slowest_micros = waited.max(self.slowest_micros - self.slowest_micros / 64);
         if came.again == 0 {
             let took = u32::try_from((now - came.asked).as_micros()).unwrap_or(u32::MAX);
             self.took_micros = took.max(self.took_micros - self.took_micros / 16);
         }
+        let after = flight.iter_mut().skip(at);
+        for out in after.take_while(|out| out.asked == came.asked) {
+            out.via = Some(from);
+        }
         let mut passed: Vec<InFlight> = flight.drain(..at).collect();
         let mut again = Vec::new();
         passed.retain_mut(|out| {
-            out.passed += 1;
+            out.passed += u8::from(out.via == Some(from));
             if out.passed == PASSED {
                 again.push(*out);
             }
@@ -139,10 +179,12 @@ impl Flights {
             return (Vec::new(), None);
         }
         let patience = self.patience(quiet);
+        let flows = self.last_came.is_some_and(|came| now < came + quiet);
+        let most = if flows { patience * FLOWING } else { patience };
         let mut again = Vec::new();
         for flight in self.of.values_mut() {
             flight.retain_mut(|out| {
-                if now < out.asked + patience * (1 << out.again) {
+                if now < out.asked + most * (1 << out.again) {
                     return true;
                 }
                 if out.again == AGAIN || again.len() == ONCE || !waits(out.page) {
@@ -165,8 +207,10 @@ impl InFlight {
         Self {
             page: self.page,
             asked: now,
+            first_asked: Some(self.first_asked.unwrap_or(self.asked)),
             passed: 0,
             again: self.again + 1,
+            via: None,
         }
     }
 }
@@ -189,7 +233,7 @@ mod tests {
     fn came(flights: &mut Flights, pages: impl IntoIterator<Item = u32>) -> Vec<u32> {
         let again = pages
             .into_iter()
-            .filter_map(|page| flights.came(Time(1000), PageIndex(page)));
+            .filter_map(|page| flights.came(Time(1000), PageIndex(page), None));
         let again = again.flatten();
         again.map(|page| page.0).collect()
     }
@@ -200,7 +244,11 @@ mod tests {
         assert_eq!(flights.fare(100).room, 0);
         assert_eq!(came(&mut flights, 0..100), []);
         assert_eq!(flights.fare(100).room, 100);
-        assert_eq!(flights.came(Time(0), PageIndex(3)), None, "nobody asked");
+        assert_eq!(
+            flights.came(Time(0), PageIndex(3), None),
+            None,
+            "nobody asked"
+        );
     }
 
     #[test]
@@ -219,11 +267,39 @@ mod tests {
         assert_eq!(came(&mut flights, 7..20), []);
         assert!(flights.fare(100).lost > 0);
         for page in 100..110 {
-            flights.asked(Time(0), OWNER, PageIndex(page), QUIET);
+            flights.asked(Time(1000), OWNER, PageIndex(page), QUIET);
         }
         // All asked for before has come, but for the two.
         assert_eq!(came(&mut flights, 20..100), []);
         assert_eq!(came(&mut flights, [2, 100, 101, 102]), [3]);
+    }
+
+    #[test]
+    fn what_another_node_sends_is_not_lost() {
+        const READER: NodeId = NodeId(3);
+        let mut flights = asked(0..20);
+        let mut came = |page, from| {
+            let again = flights.came(Time(1000), PageIndex(page), Some(from));
+            again.unwrap().iter().map(|page| page.0).collect::<Vec<_>>()
+        };
+        for page in 10..15 {
+            assert_eq!(came(page, OWNER), []);
+        }
+        for page in [0, 2, 3] {
+            assert_eq!(came(page, READER), []);
+        }
+        assert_eq!(came(4, READER), [1], "the reader sent what follows");
+    }
+
+    #[test]
+    fn while_pages_come_the_others_have_time() {
+        let mut flights = asked(0..10);
+        let look = flights.look.unwrap();
+        flights.came(look, PageIndex(0), None);
+        let (again, next) = flights.look(look, QUIET, |_| true);
+        assert!(again.is_empty());
+        let (again, _) = flights.look(next.unwrap(), QUIET, |_| true);
+        assert_eq!(again.len(), 9, "nothing has come for so long");
     }
 
     #[test]

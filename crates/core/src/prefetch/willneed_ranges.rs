@@ -41,6 +41,10 @@ pub(crate) trait WillneedRanges {
     fn run_willneed_ranges(&mut self, cx: &mut Cx<'_>) {
         let start = cx.effects.len();
         let limit = cx.pace().ahead.min(WILLNEED_RANGE);
+        // Some pages at a time: bursts, which other readers may send.
+        if self.prefetch().flights.fare(limit).room < limit / 4 {
+            return;
+        }
         for _ in 0..WILLNEED_RANGE {
             let Some((page, mapping)) = self.prefetch().next_willneed_range(limit) else {
                 return gather(cx.effects, start);

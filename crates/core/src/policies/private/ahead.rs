@@ -88,7 +88,7 @@ impl Private {
 
     /// A page has come: those that it has overtaken are asked for again.
     pub(super) fn came_ahead(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
-        if let Some(again) = self.prefetch.flights.came(cx.now, page) {
+        if let Some(again) = self.prefetch.flights.came(cx.now, page, None) {
             self.repair(cx, again);
             self.run_willneed_ranges(cx);
         }

@@ -182,7 +182,7 @@ impl Release {
                 (false, true) => self.store_ahead(cx, ahead.mapping, &[page]),
             }
         }
-        if self.prefetch.flights.came(cx.now, page).is_some() {
+        if self.prefetch.flights.came(cx.now, page, None).is_some() {
             self.run_willneed_ranges(cx);
         }
     }

@@ -204,8 +204,11 @@ impl Release {
             return;
         };
         if matches!(base.contents, Contents::None | Contents::Same) {
+            // The asked node may have left the request to another one, which lost its copy meanwhile.
+            if asked == from || miss.baseless.contains(from) {
+                miss.baseless.insert(asked);
+            }
             miss.baseless.insert(from);
-            miss.baseless.insert(asked);
             return self.go_on(cx, index);
         }
         miss.based = true;

@@ -163,6 +163,7 @@ impl Release {
             cx.end(&miss.backoff, timer);
             self.map(cx, index, &miss.faults);
             self.came_ahead(cx, index, &miss);
+            self.serve_readers(cx, miss.readers);
         }
         self.collector.is_whole(cx, index);
     }

@@ -13,7 +13,7 @@
 //! what accesses and notices do to pages, [`miss`] how a page is made whole, from [`copies`] and
 //! with [`diff_requests`], [`ahead`] how pages are made whole before they are touched, [`store_ahead`]
 //! how they become writable before they are stored to, [`requests`] how requests leave together, [`serve`] how
-//! requests of other nodes are served, [`push`] the pushes, [`collect`] the garbage collection on
+//! requests of other nodes are served, [`feeds`] which of them are left to other readers, [`push`] the pushes, [`collect`] the garbage collection on
 //! each node and [`lead`] at the home, [`leave`] how a node leaves, [`death`] what becomes of copies
 //! when a node is gone, [`replicas`] how a second node has what other nodes hear of, [`wards`] what that
 //! node does, [`repair`] how there is a second node again when one is gone, [`races`] which diffs are compared to find bytes that two nodes wrote
@@ -27,6 +27,7 @@ mod death;
 mod diff_requests;
 mod diff_sizes;
 mod diff_store;
+mod feeds;
 mod heard;
 mod history;
 mod inquiries;
@@ -64,6 +65,7 @@ use crate::timers::Timer;
 use collector::Collector;
 use diff_sizes::DiffSizes;
 use diff_store::DiffStore;
+use feeds::Feeds;
 use heard::Heard;
 use history::History;
 use inquiries::{Inquiries, OnReply};
@@ -115,6 +117,8 @@ pub(crate) struct Release {
     prefetch: Prefetch,
     #[serde(default)]
     replicas: Replicas,
+    #[serde(default)]
+    feeds: Feeds,
 }
 
 impl Release {
@@ -137,6 +141,7 @@ impl Release {
             reductions: Reductions::default(),
             prefetch: Prefetch::default(),
             replicas: Replicas::default(),
+            feeds: Feeds::default(),
         }
     }
 
@@ -216,6 +221,9 @@ impl Release {
                 for (page, request) in many.copies {
                     self.base(cx, from, &no_copy(page, request));
                 }
+            }
+            Some(Body::CopyRequest(fetch)) if fetch.hops == feeds::LEFT => {
+                self.left_in_vain(cx, from, fetch);
             }
             Some(Body::CopyRequest(fetch)) => {
                 let base = no_copy(fetch.page, fetch.request);

@@ -1,6 +1,7 @@
 //! What a node knows of one page of a segment of policy `release`.
 
 use super::kept_writable::Staying;
+use super::messages::CopyRequest;
 use super::notices::Notices;
 use crate::backoff::Backoff;
 use crate::effect::{Rights, Source};
@@ -156,6 +157,9 @@ pub(super) struct Miss {
     pub(super) backoff: Backoff,
     /// When the miss began.
     pub(super) since: Time,
+    /// Requests of other nodes that were left to this node, and wait for its copy.
+    #[serde(default)]
+    pub(super) readers: Vec<CopyRequest>,
 }
 
 impl Miss {
@@ -172,6 +176,7 @@ impl Miss {
             floor: VectorTime::ZERO,
             backoff,
             since,
+            readers: Vec::new(),
         }
     }
 

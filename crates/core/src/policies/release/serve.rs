@@ -1,5 +1,6 @@
 //! Serves requests of other nodes for diffs and copies.
 
+use super::feeds::LEFT;
 use super::messages::{Body, CopyReply, CopyRequest, CopyRequests, DiffMissing, DiffRequest};
 use super::page::{Copy, Page};
 use super::{Release, envelope, say};
@@ -76,11 +77,12 @@ impl Release {
         if many.copies.len() > CopyRequests::LIMIT {
             return cx.emit(Event::Malformed {});
         }
+        let own = self.leave_to_readers(cx, from, many);
         // All pages are protected before the first one is sent: the driver does it by one call.
-        for (page, _) in &many.copies {
+        for (page, _) in &own {
             self.give_all(cx, *page);
         }
-        for (page, request) in many.copies.iter().copied() {
+        for (page, request) in own {
             let fetch = CopyRequest {
                 page,
                 reader: from,
@@ -105,15 +107,14 @@ impl Release {
             deputy.or(page.keeper)
         });
         let current = self.history.time().covers(&fetch.floor);
-        let page = self.pages.get(&index);
-        let has = page.is_some_and(|page| {
-            page.copy != Copy::None && page.lost.is_none() && !page.notices.lacks(&fetch.floor)
-        });
-        if current && has {
+        if self.has_copy(&fetch) {
             if !self.waits_for_backup(cx, &fetch) {
                 self.send_copy(cx, &fetch);
             }
             return;
+        }
+        if fetch.hops == LEFT {
+            return self.wait_for_copy(fetch);
         }
         let home = cx.home(self.segment) == me;
         match keeper {
@@ -146,12 +147,25 @@ impl Release {
         }
     }
 
+    /// Whether this node has a copy that serves the request.
+    pub(super) fn has_copy(&self, fetch: &CopyRequest) -> bool {
+        let page = self.pages.get(&fetch.page);
+        let has = page.is_some_and(|page| {
+            page.copy != Copy::None && page.lost.is_none() && !page.notices.lacks(&fetch.floor)
+        });
+        has && self.history.time().covers(&fetch.floor)
+    }
+
     /// Sends this node's copy of a page, with all its own ended intervals in it and nothing of the
     /// present one.
     fn send_copy(&mut self, cx: &mut Cx<'_>, fetch: &CopyRequest) {
-        let page = self.pages.get(&fetch.page);
+        let (segment, index) = (self.segment, fetch.page);
+        let page = self.pages.get(&index);
         let last = page.and_then(|page| page.notices.of(cx.me()).next());
-        let index = fetch.page;
+        if fetch.hops == LEFT {
+            let page = index;
+            cx.emit(Event::CopySentOn { segment, page });
+        }
         self.give_all(cx, index);
         self.push.copied(fetch.reader, index, last);
         let given = |page: Option<&Page>| page.is_some_and(Page::is_given);

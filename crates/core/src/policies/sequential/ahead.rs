@@ -51,8 +51,8 @@ impl Sequential {
     }
 
     /// A page asked for ahead has arrived: pages that it has overtaken are asked for again.
-    pub(super) fn came_ahead(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
-        if let Some(again) = self.prefetch.flights.came(cx.now, page) {
+    pub(super) fn came_ahead(&mut self, cx: &mut Cx<'_>, page: PageIndex, from: Option<NodeId>) {
+        if let Some(again) = self.prefetch.flights.came(cx.now, page, from) {
             self.repair(cx, again);
             self.run_willneed_ranges(cx);
         }

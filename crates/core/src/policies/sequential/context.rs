@@ -39,6 +39,8 @@ pub(super) struct Deferred {
     pub(super) pins_lost: Vec<(Ticket, NodeId)>,
     /// The page was asked for ahead and has arrived.
     pub(super) came_ahead: bool,
+    /// The node whose message was handled.
+    pub(super) from: Option<NodeId>,
     /// The page was asked for ahead and will not arrive.
     pub(super) stays_out: bool,
 }
@@ -120,8 +122,14 @@ impl PageContext<'_, '_> {
     pub(super) fn message(&mut self, from: NodeId, message: Message) {
         match message {
             Message::Ask(ask) => self.asked(&ask),
-            Message::Data(data) => self.data_arrived(&data),
-            Message::Pass(pass) => self.pass_arrived(from, &pass),
+            Message::Data(data) => {
+                self.after.from = Some(from);
+                self.data_arrived(&data);
+            }
+            Message::Pass(pass) => {
+                self.after.from = Some(from);
+                self.pass_arrived(from, &pass);
+            }
             Message::PassAck(ack) => {
                 if self.page.own.passed(self.cx, from, ack.version) {
                     self.drop_stash();

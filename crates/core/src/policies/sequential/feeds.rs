@@ -3,8 +3,8 @@
 //!
 //! An owner that serves every reader itself sends each page once for each of them, and its link is the
 //! limit of all. So the owner leaves the bursts of a reader to another one that has, or is about to
-//! have, copies of the same pages: readers form a chain, in which each node sends what it received. A
-//! node that reads alone is served by the owner.
+//! have, copies of the same pages: readers form a chain, in which each node sends what it received. The
+//! first to ask for a page gets it from the owner, and so does a node that reads alone.
 //!
 //! *INV-copyset*: the owner counts the reader among the nodes with a copy before the other node sends
 //! one, and names the only version that may be sent. Once that is invalidated, a copy of it that is
@@ -20,16 +20,18 @@ use crate::time::Time;
 use core::time::Duration;
 use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{
-    Access, Ask, AskMany, Contents, CopyToSend, Data, Manager, Message, SendCopies, Waiter,
+    Access, Ask, AskMany, Contents, CopyToSend, Data, Manager, Message, PageRequest, SendCopies,
+    Waiter,
 };
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, RequestId, Version};
 use serde::{Deserialize, Serialize};
 
-/// A node that asked for a burst this long ago reads no more.
-const READS: Duration = Duration::from_millis(50);
+/// A node that asked for a burst this long ago reads no more. On a slow link, or a busy host, a burst
+/// takes a good part of that.
+const READS: Duration = Duration::from_millis(500);
 
-/// A reader that had to ask again is served by the owner for this long.
-const BARRED: Duration = Duration::from_millis(200);
+/// A node whose copies did not come feeds nobody for this long.
+const BARRED: Duration = Duration::from_millis(50);
 
 /// At the owner of a segment's pages: who sends bursts to each node that reads now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -41,6 +43,7 @@ pub(super) struct Feeds {
 struct Feed {
     from: NodeId,
     asked: Time,
+    /// It feeds nobody until then.
     barred: Time,
 }
 
@@ -50,40 +53,49 @@ impl Feeds {
     fn choose(&mut self, now: Time, owner: NodeId, reader: NodeId, holders: NodeSet) -> NodeId {
         self.readers
             .retain(|_, feed| now < feed.asked + READS || now < feed.barred);
+        let from = self.least_busy(now, owner, reader, holders);
+        self.asks(now, reader, from);
+        from
+    }
+
+    /// A reader asks for a burst, which that node sends.
+    fn asks(&mut self, now: Time, reader: NodeId, from: NodeId) {
         let before = self.readers.get(&reader);
         let barred = before.map_or(Time::ZERO, |feed| feed.barred);
-        let from = match before.map(|feed| feed.from) {
-            _ if now < barred => owner,
-            Some(from) if from != owner && self.may_feed(now, from, holders) => from,
-            _ => self.least_busy(now, owner, reader, holders),
-        };
         let feed = Feed {
             from,
             asked: now,
             barred,
         };
         self.readers.insert(reader, feed);
-        from
     }
 
     fn may_feed(&self, now: Time, node: NodeId, holders: NodeSet) -> bool {
         let reads = self.readers.get(&node);
-        holders.contains(node) && reads.is_some_and(|feed| now < feed.asked + READS)
+        let may = |feed: &Feed| now < feed.asked + READS && now >= feed.barred;
+        holders.contains(node) && reads.is_some_and(may)
     }
 
-    /// The owner, if it feeds no other node; else the node that feeds the fewest, the owner last.
+    /// The nodes of these that read now, but for the reader itself.
+    fn reading(&self, now: Time, reader: NodeId, nodes: NodeSet) -> NodeSet {
+        let all = self.readers.keys().copied();
+        let reading = all.filter(|&node| node != reader && self.may_feed(now, node, nodes));
+        reading.collect()
+    }
+
+    /// The owner, if it feeds no other node; else the holder that feeds the fewest, the one before if
+    /// no other feeds fewer.
     fn least_busy(&self, now: Time, owner: NodeId, reader: NodeId, holders: NodeSet) -> NodeId {
+        let before = self.readers.get(&reader).map(|feed| feed.from);
         let fed = |node| {
             let others = self.readers.iter().filter(|(other, _)| **other != reader);
             others.filter(|(_, feed)| feed.from == node).count()
         };
-        let readers = self.readers.keys().copied();
-        let others = readers.filter(|&node| node != reader && self.may_feed(now, node, holders));
-        let least = others.min_by_key(|&node| fed(node));
-        match least {
-            Some(node) if fed(owner) > 0 && fed(node) <= fed(owner) => node,
-            _ => owner,
-        }
+        let reading = self.reading(now, reader, holders);
+        let least = reading
+            .iter()
+            .min_by_key(|&node| (fed(node), Some(node) != before));
+        least.filter(|_| fed(owner) > 0).unwrap_or(owner)
     }
 
     /// A node is gone.
@@ -92,15 +104,12 @@ impl Feeds {
             .retain(|reader, feed| *reader != node && feed.from != node);
     }
 
-    /// A reader asks again for pages that it was to have: for a while it is served by the owner.
-    fn failed(&mut self, now: Time, owner: NodeId, reader: NodeId) {
-        let barred = now + BARRED;
-        let feed = Feed {
-            from: owner,
-            asked: now,
-            barred,
-        };
-        self.readers.insert(reader, feed);
+    /// A reader asks again for pages that it was to have: the node that was to send them is slow.
+    fn failed(&mut self, now: Time, reader: NodeId) {
+        let from = self.readers.get(&reader).map(|feed| feed.from);
+        if let Some(slow) = from.and_then(|from| self.readers.get_mut(&from)) {
+            slow.barred = now + BARRED;
+        }
     }
 }
 
@@ -119,33 +128,75 @@ impl Sequential {
         if many.requests.len() > AskMany::LIMIT {
             return cx.emit(Event::Malformed {});
         }
-        let feeder = self.feeder(cx, from, many);
-        if feeder != cx.me() {
-            return self.leave_to(cx, feeder, from, many);
-        }
-        for ask in many.each(from) {
-            self.page_message(cx, from, Message::Ask(ask));
+        let mut asks = many.each(from);
+        let mut requests = &many.requests[..];
+        for (count, feeder) in self.feeders(cx, from, many) {
+            let (run, rest) = requests.split_at(count);
+            requests = rest;
+            let asks = asks.by_ref().take(count);
+            if feeder == cx.me() {
+                for ask in asks {
+                    self.page_message(cx, from, Message::Ask(ask));
+                }
+            } else {
+                asks.for_each(drop);
+                self.leave_to(cx, feeder, from, run);
+            }
         }
     }
 
-    fn feeder(&mut self, cx: &Cx<'_>, reader: NodeId, many: &AskMany) -> NodeId {
+    /// Who sends how many of the pages, in their order.
+    fn feeders(&mut self, cx: &Cx<'_>, reader: NodeId, many: &AskMany) -> Vec<(usize, NodeId)> {
         let owner = cx.me();
         let least = usize::from(cx.pace().left_to_reader);
         let burst = many.access == Access::Read && many.requests.len() >= least;
+        let by_owner = vec![(many.requests.len(), owner)];
         if !burst || self.rules.manager != Manager::Dynamic {
-            return owner;
+            return by_owner;
         }
-        let mut holders = cx.shell.alive;
-        for request in &many.requests {
-            match self.shared_with(owner, request.page) {
-                Some(copies) if copies.contains(reader) => {
-                    self.feeds.failed(cx.now, owner, reader);
-                    return owner;
+        let runs = self.held_alike(cx, reader, &many.requests);
+        if runs.iter().all(|(_, holders)| holders.is_empty()) {
+            self.feeds.asks(cx.now, reader, owner);
+            return by_owner;
+        }
+        let feeders = runs.into_iter().map(|(count, holders)| {
+            let feeder = match holders.is_empty() {
+                true => owner,
+                false => self.feeds.choose(cx.now, owner, reader, holders),
+            };
+            (count, feeder)
+        });
+        feeders.collect()
+    }
+
+    /// The pages as runs of which the same nodes have copies that read now; none has, if the reader was
+    /// to have a page already, and asks again.
+    fn held_alike(
+        &mut self,
+        cx: &Cx<'_>,
+        reader: NodeId,
+        requests: &[PageRequest],
+    ) -> Vec<(usize, NodeSet)> {
+        let mut runs: Vec<(usize, NodeSet)> = Vec::new();
+        for request in requests {
+            let copies = self.shared_with(cx.me(), request.page);
+            let mut copies = copies.unwrap_or(NodeSet::EMPTY);
+            if copies.contains(reader) {
+                self.feeds.failed(cx.now, reader);
+                copies = NodeSet::EMPTY;
+            }
+            let holders = copies.intersection(cx.shell.alive);
+            let holders = self.feeds.reading(cx.now, reader, holders);
+            match runs.last_mut() {
+                Some((count, of)) if of.is_empty() && holders.is_empty() => *count += 1,
+                Some((count, of)) if !of.intersection(holders).is_empty() => {
+                    *count += 1;
+                    *of = of.intersection(holders);
                 }
-                copies => holders = holders.intersection(copies.unwrap_or(NodeSet::EMPTY)),
+                _ => runs.push((1, holders)),
             }
         }
-        self.feeds.choose(cx.now, owner, reader, holders)
+        runs
     }
 
     /// The nodes that may have a copy of a page that this node owns, if nothing is under way about it.
@@ -158,10 +209,16 @@ impl Sequential {
         shared.then_some(page.copies)
     }
 
-    fn leave_to(&mut self, cx: &mut Cx<'_>, feeder: NodeId, reader: NodeId, many: &AskMany) {
+    fn leave_to(
+        &mut self,
+        cx: &mut Cx<'_>,
+        feeder: NodeId,
+        reader: NodeId,
+        requests: &[PageRequest],
+    ) {
         let segment = self.rules.segment;
-        let mut copies = Vec::with_capacity(many.requests.len());
-        for request in &many.requests {
+        let mut copies = Vec::with_capacity(requests.len());
+        for request in requests {
             let page = request.page;
             let version = self.at(cx, page, |context| context.leave_to_reader(reader));
             copies.push(CopyToSend {

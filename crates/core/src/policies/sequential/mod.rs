@@ -197,7 +197,7 @@ impl Sequential {
             self.advance_pin(cx, ticket);
         }
         if after.came_ahead {
-            self.came_ahead(cx, index);
+            self.came_ahead(cx, index, after.from);
         }
         if after.stays_out {
             self.prefetch.flights.forget(index);

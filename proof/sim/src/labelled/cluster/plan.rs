@@ -52,6 +52,7 @@ impl Plan {
         let mut shape = Shape::new(dice, threads.len());
         let mut pace = pace(dice);
         pace.notices = *dice.pick(&[6, 30, 200, 16_384]);
+        pace.left_to_reader = 2;
         // Of pages that are written again and again, too.
         pace.twins = if pace.notices < 100 { 2 } else { pace.twins };
         let weather = weather(dice, profile);
