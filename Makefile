@@ -18,7 +18,7 @@ PYTHON_TESTS := pytest numpy pandas numba cloudpickle mypy
 # What a user installs. Built by themselves: the laboratory turns features on that it has not.
 PRODUCT := $(addprefix --package pagemesh-,cli capi sysv borrow python)
 
-.PHONY: all build etcd demo test test-beside test-many python-env test-python test-wheel wheel lint install uninstall deny clean help
+.PHONY: all build etcd demo test test-beside test-many python-env test-python test-wheel wheel lint format lint-product install uninstall deny clean help
 
 all: build
 
@@ -92,12 +92,18 @@ wheel:
 	PAGEMESH_WHEEL_PROFILE=release CARGO_TARGET_DIR=$(TARGET) $(PYTHON) -m pip wheel --no-deps --wheel-dir $(TARGET)/wheels .
 	$(PYTHON) python/build/try_wheel.py $(TARGET)/wheels/pagemesh-*.whl
 
-lint:
+lint: format lint-product
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+format:
 	@scripts/setup --lint
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	$(CARGO) clippy --package pagemesh-cli --locked -- -D warnings
 	$(CARGO) fmt --manifest-path crates/etcd/Cargo.toml --check
+
+# The product without the features that the laboratory turns on.
+lint-product:
+	@scripts/setup --lint
+	$(CARGO) clippy --package pagemesh-cli --locked -- -D warnings
 
 install: build
 	install -D -m 755 $(TARGET)/release/pagemesh $(DESTDIR)$(PREFIX)/bin/pagemesh
