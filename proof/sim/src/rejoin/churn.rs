@@ -3,10 +3,10 @@
 //! era and are then removed, because a segment is named after its home.
 
 use super::cluster::{Cluster, Happening};
-use super::programs::{Doing, END, SEGMENTS};
+use super::programs::{Doing, END};
 use crate::small::{self, Check};
 use pagemesh_core::{Input, Reply, Request, Time};
-use pagemesh_wire::peer::{Call, Credentials, Refusal};
+use pagemesh_wire::peer::{Call, Credentials, Refusal, SegmentInfo};
 
 /// How far a run with churn is.
 #[derive(Clone, Copy, Debug)]
@@ -190,25 +190,37 @@ impl Cluster {
     /// The segments of this program's era are given up.
     pub(super) fn end_era(&mut self, host: usize) -> Check {
         if host == 0 {
-            return self.remove_next(host, 0);
+            self.hosts[host].program.doing = Doing::Listing;
+            let call = Call::List {
+                after: String::new(),
+            };
+            return self.ask(host, Request::Call { to: None, call });
         }
         self.refused(host, &Refusal::NotFound)?;
         self.soon(host);
         Ok(())
     }
 
-    /// The first host's program removes the names of an era that is over.
-    pub(super) fn remove_next(&mut self, host: usize, at: usize) -> Check {
-        if at == SEGMENTS {
+    /// The first host's program removes the names of eras that are over. A program elsewhere that was
+    /// late has made some of them after its own era was over, so all names are looked at.
+    pub(super) fn remove_all(&mut self, host: usize, listed: &[SegmentInfo]) -> Check {
+        let present = self.era().to_string();
+        let names = listed.iter().map(|info| &info.name);
+        let over = names.filter(|name| name.split_once('-').is_some_and(|(_, era)| era != present));
+        self.hosts[host].program.over = over.cloned().collect();
+        self.remove_next(host)
+    }
+
+    pub(super) fn remove_next(&mut self, host: usize) -> Check {
+        let Some(name) = self.hosts[host].program.over.pop() else {
             self.hosts[host].program.doing = Doing::Nothing;
             self.refused(host, &Refusal::NotFound)?;
             self.soon(host);
             return Ok(());
-        }
-        let era = self.hosts[host].program.era;
-        self.hosts[host].program.doing = Doing::Removing(at);
+        };
+        self.hosts[host].program.doing = Doing::Removing;
         let call = Call::Remove {
-            name: format!("s{at}-{era}"),
+            name,
             credentials: Credentials::root(),
         };
         self.ask(host, Request::Call { to: None, call })

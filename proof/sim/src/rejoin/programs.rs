@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 /// When programs stop.
 pub(super) const END: Time = Time(30_000_000_000);
 const PAGES: u32 = 4;
-pub(super) const SEGMENTS: usize = 3;
+const SEGMENTS: usize = 3;
 
 /// What a program does now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +28,10 @@ pub(super) enum Doing {
     WaitsForLock(SyncKey),
     /// The daemon leaves the cluster.
     Leaving,
-    /// It removes the name of this segment of an era that is over.
-    Removing(usize),
+    /// It asks for the names of all segments.
+    Listing,
+    /// It removes a name of an era that is over.
+    Removing,
 }
 
 pub(super) struct Program {
@@ -53,6 +55,8 @@ pub(super) struct Program {
     pub(super) since: Time,
     /// The era of its segments.
     pub(super) era: u64,
+    /// Names of eras that are over, which it removes.
+    pub(super) over: Vec<String>,
 }
 
 /// The host that makes a segment.
@@ -75,6 +79,7 @@ impl Cluster {
             ends: false,
             since: self.time(),
             era: self.era(),
+            over: Vec::new(),
         }
     }
 
@@ -161,7 +166,8 @@ impl Cluster {
             (Doing::WaitsForLock(key), Reply::Locked { .. }) => self.took(host, key)?,
             (Doing::WaitsForLock(_), Reply::Refused(why)) => self.refused(host, &why)?,
             (Doing::Leaving, reply) => return self.leave_answered(host, reply),
-            (Doing::Removing(at), _) => return self.remove_next(host, at + 1),
+            (Doing::Listing, Reply::Segments(listed)) => return self.remove_all(host, &listed),
+            (Doing::Listing | Doing::Removing, _) => return self.remove_next(host),
             (doing, reply) => return Err(format!("{reply:?} answers {doing:?}")),
         }
         self.soon(host);
