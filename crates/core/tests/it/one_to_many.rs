@@ -5,7 +5,7 @@ use core::time::Duration;
 use pagemesh_core::{Input, Request};
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{Access, Call, Manager, Message, Policy, Spread, Window};
-use pagemesh_wire::{NodeId, PageIndex, SegmentId, SyncKey};
+use pagemesh_wire::{NodeId, PageIndex, Program, SegmentId, SyncKey};
 
 const N1: NodeId = NodeId(1);
 const N2: NodeId = NodeId(2);
@@ -208,6 +208,21 @@ fn a_reader_alone_is_served_by_the_writer_under_release() {
     read(&mut cluster, N2);
     cluster.pass(Duration::from_secs(1));
     read(&mut cluster, N3);
+    assert_eq!([N1, N2].map(|node| sent_by(&cluster, node)), [128, 0]);
+}
+
+/// A program of an older version is to take a member's place.
+#[test]
+fn where_a_member_speaks_an_older_version_the_writer_serves_all_under_release() {
+    let (mut cluster, _) = released(4);
+    let speaks = Program::SILENT.speaks;
+    cluster.ask(N4, Request::MakeRoom { speaks });
+    cluster.pass(Duration::from_secs(5));
+    assert_eq!(cluster.node(N1).spoken(), 4);
+    cluster.forget();
+    for reader in [N2, N3] {
+        read(&mut cluster, reader);
+    }
     assert_eq!([N1, N2].map(|node| sent_by(&cluster, node)), [128, 0]);
 }
 

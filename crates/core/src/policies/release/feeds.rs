@@ -24,6 +24,10 @@ const READS: Duration = Duration::from_millis(500);
 /// Pages whose readers are remembered, so many at most: those at the front of a segment are forgotten.
 const PAGES: usize = 65_536;
 
+/// The version of the protocol since which requests are left to readers: before, a reader that was
+/// told of no copy asked the node no more that had left its request to another.
+const SINCE: u8 = 5;
+
 /// The hops of a request that is left to another reader.
 pub(super) const LEFT: u8 = 2;
 
@@ -77,7 +81,8 @@ impl Release {
         from: NodeId,
         many: &CopyRequests,
     ) -> Vec<(PageIndex, RequestId)> {
-        if many.copies.len() < usize::from(cx.pace().left_to_reader) {
+        let few = many.copies.len() < usize::from(cx.pace().left_to_reader);
+        if few || cx.shell.spoken < SINCE {
             return many.copies.clone();
         }
         self.feeds.burst(cx.now);
