@@ -16,30 +16,31 @@
 mod daemon;
 mod etcd;
 mod network;
+mod node;
 mod patience;
+mod plan;
 mod room;
 mod spawner;
 
 pub use etcd::{Etcd, is_installed as etcd_is_installed};
 pub use network::Netns;
+pub use node::Node;
+pub use plan::Plan;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use daemon::DaemonProcess;
 use network::Network;
-use pagemesh_os::impair::Impairment;
 use pagemesh_seal::{Ring, Secret, SystemDice};
 use patience::Patience;
+use plan::impairment_spec;
 use room::Room;
 use spawner::Spawner;
-use std::ffi::OsStr;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::commands::key;
-use crate::control::Control;
 
 /// Names the program `pagemesh` whose daemons a sandbox of another program runs.
 pub const PROGRAM_VARIABLE: &str = "PAGEMESH_PROGRAM";
@@ -52,75 +53,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// And for each of them: every member hears of every other.
 const PATIENCE_EACH: Duration = Duration::from_millis(500);
-
-/// How long one that was asked may take to answer, before it is looked at whether it
-/// still lives: who outlives a daemon keeps its socket open, and says nothing.
-const ANSWER: Duration = Duration::from_millis(500);
-
-/// The settings of a sandbox.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// How many nodes; 1 to 127.
-    pub nodes: usize,
-    /// How daemons wait: `spin`, `block` or `auto`; their own default if `None`.
-    pub waiting: Option<String>,
-    /// Whether daemons make pages smaller: `off`, `runs`, `lz4` or `auto`; their own
-    /// default if `None`.
-    pub compress: Option<String>,
-    /// Switches for a measurement, as daemons with the feature `experiment` read them; none if
-    /// empty.
-    pub experiment: String,
-    /// Impairment of every datagram that a node sends.
-    pub impair: Impairment,
-    /// Only the daemon of this node has it; every daemon if `None`.
-    pub impaired: Option<usize>,
-    /// Network namespaces or loopback addresses.
-    pub netns: Netns,
-    /// Largest packet between the namespaces.
-    pub mtu: u32,
-    /// Datagrams between the nodes are sealed.
-    pub sealed: bool,
-    /// Daemons keep idle processors awake.
-    pub latency: bool,
-    /// How long processes wait for another daemon should theirs be killed.
-    pub grace: Duration,
-    /// Daemons have directories for their state, so that the first one can be started again.
-    pub state: bool,
-    /// An etcd of three members, one on each of the first three nodes, has what the coordinator
-    /// decides, and elects it.
-    pub etcd: bool,
-    /// Further arguments for every daemon.
-    pub daemon_args: Vec<String>,
-    /// Further arguments for single daemons, by node; none for those beyond its end.
-    pub own_args: Vec<Vec<String>>,
-    /// The program `pagemesh`; found beside this one if `None`.
-    pub program: Option<PathBuf>,
-}
-
-impl Plan {
-    /// As many nodes, with default settings.
-    #[must_use]
-    pub fn new(nodes: usize) -> Self {
-        Self {
-            nodes,
-            waiting: None,
-            compress: None,
-            experiment: String::new(),
-            impair: Impairment::default(),
-            impaired: None,
-            netns: Netns::Auto,
-            mtu: 9000,
-            sealed: false,
-            latency: false,
-            grace: Duration::ZERO,
-            state: false,
-            etcd: false,
-            daemon_args: Vec::new(),
-            own_args: Vec::new(),
-            program: None,
-        }
-    }
-}
 
 /// What a daemon of a sandbox is started as.
 #[derive(Clone, Copy)]
@@ -481,123 +413,6 @@ impl Drop for Sandbox {
     }
 }
 
-/// One node of a sandbox.
-pub struct Node {
-    index: usize,
-    size: usize,
-    job: u64,
-    address: SocketAddr,
-    socket: PathBuf,
-    network: Arc<Network>,
-    daemon: Mutex<DaemonProcess>,
-}
-
-impl Node {
-    /// Where its daemon listens for processes.
-    #[must_use]
-    pub fn socket(&self) -> &Path {
-        &self.socket
-    }
-
-    /// Where its daemon listens for other daemons.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// The process of its daemon.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.daemon().pid()
-    }
-
-    /// A program that will run on this node: in its namespace, told its rank
-    /// and its daemon's socket.
-    ///
-    /// # Panics
-    /// If this process has no descriptor left.
-    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new(program);
-        command
-            .env("PAGEMESH_RANK", self.index.to_string())
-            .env("PAGEMESH_SIZE", self.size.to_string())
-            .env("PAGEMESH_SOCKET", &self.socket)
-            .env("PAGEMESH_JOB", self.job.to_string());
-        self.network
-            .confine(self.index, &mut command)
-            .expect("a descriptor can be duplicated");
-        command
-    }
-
-    /// A conversation with its daemon.
-    ///
-    /// # Errors
-    /// If the daemon does not answer.
-    pub fn control(&self) -> Result<Control> {
-        Control::connect(&self.socket)
-    }
-
-    /// The log of its daemon.
-    #[must_use]
-    pub fn log(&self) -> String {
-        self.daemon().log()
-    }
-
-    fn daemon(&self) -> MutexGuard<'_, DaemonProcess> {
-        self.daemon.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until the daemon answers and sees enough members alive.
-    fn wait_until(
-        &self,
-        patience: &mut Patience,
-        failing: &str,
-        enough: impl Fn(usize) -> bool,
-    ) -> Result<()> {
-        loop {
-            let ended = self.daemon().ended()?;
-            if let Some(status) = ended {
-                bail!(
-                    "the daemon of node {} ended ({status}){}",
-                    self.index,
-                    self.daemon().tail()
-                );
-            }
-            let control = Control::connect_within(&self.socket, ANSWER);
-            let last = match control.and_then(|mut control| control.alive()) {
-                Ok(alive) if enough(alive.len()) => return Ok(()),
-                Ok(alive) => format!("it sees {} members", alive.len()),
-                Err(error) => format!("{error:#}"),
-            };
-            let pid = self.daemon().pid();
-            if !patience.lasts(pid) {
-                bail!(
-                    "node {} {failing} in time: {last}{}{}",
-                    self.index,
-                    patience.remark(pid),
-                    self.daemon().tail()
-                );
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-/// As the daemon's `--impair` reads it. Each node gets a seed of its own.
-fn impairment_spec(impair: &Impairment, index: usize) -> Option<String> {
-    if (Impairment { seed: 0, ..*impair }) == Impairment::default() {
-        return None;
-    }
-    Some(format!(
-        "loss={},dup={},reorder={},delay={}ns,seed={}",
-        impair.loss,
-        impair.dup,
-        impair.reorder,
-        impair.delay.as_nanos(),
-        impair.seed.wrapping_add(index as u64 + 1)
-    ))
-}
-
 /// The program `pagemesh`: this one, or the one built with this test.
 fn find_program(plan: &Plan) -> Result<PathBuf> {
     if let Some(program) = &plan.program {
@@ -620,17 +435,4 @@ fn find_program(plan: &Plan) -> Result<PathBuf> {
             "no program `pagemesh` near this one: build it (cargo build -p pagemesh-cli), \
              or name it in PAGEMESH_PROGRAM",
         )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn impairments_reach_the_daemon_as_it_reads_them() {
-        assert_eq!(impairment_spec(&Impairment::default(), 3), None);
-        let impair: Impairment = "loss=5%,delay=1500us,seed=7".parse().unwrap();
-        let read: Impairment = impairment_spec(&impair, 1).unwrap().parse().unwrap();
-        assert_eq!(read, Impairment { seed: 9, ..impair });
-    }
 }
