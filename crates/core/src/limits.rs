@@ -81,6 +81,10 @@ pub const AHEAD: u32 = 512;
 /// worth it.
 pub const LEFT_TO_READER: u8 = 4;
 
+/// A node that asked for a burst this long ago reads no more, and serves no other reader. On a slow
+/// link, or a busy host, a burst takes a good part of that.
+pub const READS: Duration = Duration::from_millis(500);
+
 /// Pages of a willneed range that are under way at once; fewer than [`AHEAD`], because other
 /// accesses must be served, too.
 pub const WILLNEED_RANGE: u32 = 128;

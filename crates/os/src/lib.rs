@@ -18,6 +18,7 @@ pub mod pagemap;
 pub mod poll;
 pub mod polling;
 pub mod process;
+pub mod procstat;
 pub mod region;
 pub mod request_slot;
 pub mod residency;

@@ -6,6 +6,7 @@ use super::quota::Quota;
 use anyhow::{Context, Result};
 use pagemesh_cli::sandbox::{Plan, Sandbox};
 use pagemesh_forecast::Waited;
+use pagemesh_os::procstat::ProcStat;
 use serde::Deserialize;
 use std::path::Path;
 use std::process::Output;
@@ -186,19 +187,8 @@ fn told(output: &Output) -> Result<Told> {
 
 /// Seconds of a process, as user and as system.
 pub(super) fn processor_seconds(process: u32) -> Result<[f64; 2]> {
-    let path = format!("/proc/{process}/stat");
-    let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
-    // The name, in parentheses, may contain anything.
-    let rest = text.rsplit(')').next().unwrap_or_default();
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    let ticks = rustix::param::clock_ticks_per_second() as f64;
-    let seconds = |field: usize| {
-        let field = fields.get(field).and_then(|text| text.parse::<f64>().ok());
-        field
-            .map(|count| count / ticks)
-            .with_context(|| path.clone())
-    };
-    Ok([seconds(11)?, seconds(12)?])
+    let stat = ProcStat::of(process).with_context(|| format!("process {process}"))?;
+    Ok(stat.seconds())
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ struct Reading {
     busy: u64,
 }
 
-/// What is counted before and after.
+/// The counters of all nodes at one moment.
 struct Counted {
     /// Pages that each node sent.
     pages: Vec<u64>,
@@ -100,7 +100,8 @@ impl Readers {
         let name = format!("bench.readers.{}.{round}", readers.end());
         testbed.open_with(&name, pages, &self.policy)?;
         testbed.ask(0, &Order::Walk { pages, write: true })?;
-        meet(testbed)?;
+        // All nodes hear of what the writer stored.
+        testbed.meet(1, testbed.size(), 1)?;
         let before = Counted::now(testbed)?;
         for reader in readers.clone() {
             testbed.tell(
@@ -171,21 +172,4 @@ impl Counted {
             busy: testbed.busy_time()?,
         })
     }
-}
-
-/// All nodes hear of what the writer stored.
-fn meet(testbed: &mut Testbed) -> Result<()> {
-    let order = Order::Barrier {
-        number: 1,
-        parties: testbed.size() as u32,
-        count: 1,
-    };
-    let agents = 0..testbed.size();
-    for agent in agents.clone() {
-        testbed.tell(agent, &order)?;
-    }
-    for agent in agents {
-        testbed.hear(agent)?;
-    }
-    Ok(())
 }

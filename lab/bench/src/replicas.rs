@@ -224,11 +224,6 @@ fn change_and_take(testbed: &mut Testbed, changed: u32) -> Result<Vec<u64>> {
 
 /// Each node has changed pages that only it stores to, and they meet, again and again.
 fn meet(testbed: &mut Testbed, effort: &Effort, changed: u32) -> Result<Vec<u64>> {
-    let order = Order::Barrier {
-        number: BARRIER,
-        parties: SHARING.len() as u32,
-        count: 1,
-    };
     let mut times = Vec::new();
     for _ in 0..effort.count.min(MEETINGS) {
         for agent in SHARING {
@@ -236,14 +231,7 @@ fn meet(testbed: &mut Testbed, effort: &Effort, changed: u32) -> Result<Vec<u64>
             let pages = (first..first + changed).collect();
             testbed.ask(agent, &Order::Add { pages })?;
         }
-        for agent in SHARING {
-            testbed.tell(agent, &order)?;
-        }
-        let heard: Result<Vec<_>> = SHARING
-            .into_iter()
-            .map(|agent| testbed.hear(agent))
-            .collect();
-        times.extend(heard?.swap_remove(0));
+        times.extend(testbed.meet(BARRIER, SHARING.len(), 1)?);
     }
     Ok(times)
 }

@@ -187,7 +187,7 @@ impl Stream {
             for phase in turns() {
                 let (_, agent, write) = PHASES[phase];
                 took[phase].extend(testbed.ask(agent, &Order::Walk { pages, write })?);
-                meet(&mut testbed)?;
+                testbed.meet(1, 2, 1)?;
             }
             testbed.remove(&name)?;
         }
@@ -211,19 +211,6 @@ impl Stream {
 fn turns() -> impl Iterator<Item = usize> {
     let first = 0..PHASES.len();
     first.chain([PHASES.len() - 2, PHASES.len() - 1].repeat(LATER - 1))
-}
-
-/// Both nodes reach a barrier.
-fn meet(testbed: &mut Testbed) -> Result<()> {
-    let order = Order::Barrier {
-        number: 1,
-        parties: 2,
-        count: 1,
-    };
-    for agent in 0..2 {
-        testbed.tell(agent, &order)?;
-    }
-    (0..2).try_for_each(|agent| testbed.hear(agent).map(drop))
 }
 
 /// Walks of node 0 through the whole segment.

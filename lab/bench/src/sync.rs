@@ -92,20 +92,7 @@ fn meet(
     let (mut samples, mut short) = <(Samples, Samples)>::default();
     for round in effort.rounds() {
         testbed.raw(raw::REQUEST, effort.count, &mut short)?;
-        let order = Order::Barrier {
-            number: parties as u64,
-            parties: parties as u32,
-            count: effort.count,
-        };
-        for agent in 0..parties {
-            testbed.tell(agent, &order)?;
-        }
-        for agent in 0..parties {
-            let times = testbed.hear(agent)?;
-            if agent == 0 {
-                samples.extend(times);
-            }
-        }
+        samples.extend(testbed.meet(parties as u64, parties, effort.count)?);
         if round == Effort::WARM_UP {
             (samples, short) = Default::default();
         }

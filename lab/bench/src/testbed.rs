@@ -146,6 +146,18 @@ impl Testbed {
         }
     }
 
+    /// The first agents reach a barrier, so often. Returns the times of the first one.
+    pub(super) fn meet(&mut self, number: u64, parties: usize, count: u32) -> Result<Vec<u64>> {
+        let order = Order::Barrier {
+            number,
+            parties: parties as u32,
+            count,
+        };
+        (0..parties).try_for_each(|agent| self.tell(agent, &order))?;
+        let heard: Result<Vec<_>> = (0..parties).map(|agent| self.hear(agent)).collect();
+        Ok(heard?.swap_remove(0))
+    }
+
     /// The program `pagemesh` of its daemons.
     pub(super) fn program(&self) -> &std::path::Path {
         self.sandbox.program()

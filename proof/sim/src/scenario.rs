@@ -33,7 +33,7 @@ use crate::run::without_panic;
 use crate::step::{BarrierPlan, ClientPlan, HostPlan, Place, Seg, SegmentPlan, Step, Sync};
 use crate::world::{Setting, World};
 use command::{Command, Expectation, Lockable, Operation, Word};
-use pagemesh_core::{Pace, Rights, Time};
+use pagemesh_core::{Rights, Time};
 use pagemesh_wire::PageIndex;
 
 const MILLI: u64 = 1_000_000;
@@ -123,29 +123,12 @@ impl Stage {
     fn new() -> Self {
         let setting = Setting {
             recorded: true,
-            replace: false,
-            turns: false,
-            standby: false,
-            upgrades: false,
-            keeps: false,
-            elected: false,
-            takeovers: 0,
-            carried: None,
-            sealed: false,
-            seed: 0,
-            hosts: Vec::new(),
-            pace: Pace::default(),
             weather: Weather {
                 base: 10_000,
                 ..Weather::default()
             },
-            segments: Vec::new(),
-            queues: Vec::new(),
-            barriers: Vec::new(),
-            faults: Vec::new(),
-            repeats: 0,
-            canary: None,
             log: true,
+            ..Setting::default()
         };
         let mut world = World::new(setting);
         world.traffic.transcript = Some(Vec::new());

@@ -6,7 +6,7 @@ use crate::network::Weather;
 use crate::process::State;
 use crate::step::{ClientPlan, HostPlan, Place, Seg, SegmentPlan, Step, Sync};
 use crate::world::{Setting, World};
-use pagemesh_core::{Pace, Time};
+use pagemesh_core::Time;
 use pagemesh_wire::PageIndex;
 use pagemesh_wire::peer::{Manager, Policy, Window};
 
@@ -87,19 +87,8 @@ impl Contest {
             }
         };
         let mut world = World::new(Setting {
-            recorded: false,
-            replace: false,
-            turns: false,
-            standby: false,
-            upgrades: false,
-            keeps: false,
-            elected: false,
-            takeovers: 0,
-            carried: None,
-            sealed: false,
             seed: self.seed,
             hosts: (0..hosts).map(plan).collect(),
-            pace: Pace::default(),
             weather: Weather {
                 base: 5 * MICRO,
                 jitter: 2 * MICRO,
@@ -115,20 +104,12 @@ impl Contest {
                 },
                 replicas: 0,
             }],
-            queues: Vec::new(),
-            barriers: Vec::new(),
-            faults: Vec::new(),
-            repeats: 0,
-            canary: None,
-            log: false,
+            ..Setting::default()
         });
         if let Slow::Far(nanos) = self.slow {
             world.network.put_far(self.slow_host(), nanos);
         }
-        let settled = |world: &World| world.hosts.iter().all(|host| host.id.is_some());
-        while !settled(&world) {
-            world.step().unwrap();
-        }
+        world.admit_all();
         world
     }
 

@@ -43,7 +43,7 @@ pub use stats::Stats;
 use traffic::Traffic;
 
 /// The parts of the world; all decisions of a seed except programs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Setting {
     /// Bytes that leave a host in one packet, and that all links carry; longer datagrams
     /// get lost. None if links carry everything.
@@ -206,6 +206,14 @@ impl World {
     /// When the next thing happens.
     pub(crate) fn next_time(&self) -> Option<Time> {
         self.queue.next_time()
+    }
+
+    /// Lets things happen until every host is a member.
+    #[cfg(test)]
+    pub(crate) fn admit_all(&mut self) {
+        while self.hosts.iter().any(|host| host.id.is_none()) {
+            self.step().unwrap();
+        }
     }
 
     /// Lets the next thing happen. False if nothing will ever happen again.

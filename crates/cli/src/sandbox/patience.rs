@@ -1,5 +1,6 @@
 //! How long a sandbox waits for its daemons.
 
+use pagemesh_os::procstat::ProcStat;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -63,12 +64,8 @@ impl Patience {
 
 /// The state of a process, and the processor time that it has used so far.
 fn doing(pid: u32) -> Option<String> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, fields) = stat.rsplit_once(") ")?;
-    let fields: Vec<_> = fields.split(' ').collect();
-    let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
-    let seconds = ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
-    let state = fields.first()?;
+    let stat = ProcStat::of(pid).ok()?;
+    let (state, seconds) = (stat.state(), stat.seconds().iter().sum::<f64>());
     Some(format!(
         "; its process {pid} is in state {state} and has used {seconds} s of processor time"
     ))
@@ -84,10 +81,8 @@ fn waits_for_disk(pid: u32) -> bool {
         return false;
     };
     threads.flatten().any(|thread| {
-        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        // The name in parentheses may contain anything.
-        stat.rsplit_once(") ")
-            .is_some_and(|(_, fields)| fields.starts_with('D'))
+        let stat = ProcStat::read(&thread.path());
+        stat.is_ok_and(|stat| stat.state() == 'D')
     })
 }
 

@@ -4,7 +4,6 @@
 //! daemon that was told to cut understands packets of others that cut.
 
 use pagemesh_sorted::SortedMap;
-
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 

@@ -20,7 +20,7 @@ pub(super) fn measure(testbed: &mut Testbed, round: u32, count: u32) -> Result<T
     testbed.open(&name, count * 3, WINDOW)?;
     let mut times = faults(testbed, round, count)?;
     times.extend(locks(testbed, count)?);
-    times.push(("barrier", barrier(testbed, count)?));
+    times.push(("barrier", testbed.meet(BARRIER, 2, count)?));
     testbed.remove(&name)?;
     times.push(("counter", counter(testbed, round)?));
     let owned = |(what, times): (&str, Vec<u64>)| (what.to_owned(), times);
@@ -68,19 +68,6 @@ fn locks(testbed: &mut Testbed, count: u32) -> Result<Named> {
         ("locked_word", word),
         ("lock_again", again),
     ])
-}
-
-fn barrier(testbed: &mut Testbed, count: u32) -> Result<Vec<u64>> {
-    let order = Order::Barrier {
-        number: BARRIER,
-        parties: 2,
-        count,
-    };
-    testbed.tell(0, &order)?;
-    testbed.tell(1, &order)?;
-    let times = testbed.hear(0)?;
-    testbed.hear(1)?;
-    Ok(times)
 }
 
 /// Both add to one word for a while; returns the time of each addition.

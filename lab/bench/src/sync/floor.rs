@@ -1,7 +1,6 @@
 //! Comparisons for barriers: the time of processors and network alone, and barriers of nodes that
 //! have many clean pages.
 
-use super::super::agent::Order;
 use super::super::report::{Report, Samples};
 use super::super::testbed::Testbed;
 use super::super::{Effort, Waiting};
@@ -47,12 +46,12 @@ fn clean_pages(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result
     let pages: Vec<u32> = (0..CLEAN_PAGES).collect();
     for round in effort.rounds() {
         testbed.open(&format!("bench.dirty.{round}"), 1, None)?;
-        meet(&mut testbed, effort, &mut without)?;
+        without.extend(testbed.meet(2, 2, effort.count)?);
         let name = format!("bench.clean.{round}");
         testbed.open(&name, CLEAN_PAGES, None)?;
         testbed.touch(1, &pages, true)?;
         testbed.touch(0, &pages, false)?;
-        meet(&mut testbed, effort, &mut with)?;
+        with.extend(testbed.meet(2, 2, effort.count)?);
         testbed.remove(&name)?;
         if round == Effort::WARM_UP {
             (without, with) = Default::default();
@@ -61,16 +60,4 @@ fn clean_pages(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result
     let beside = Some(("barrier_2_without", &without));
     report.row(CLEAN, waiting.name(), &with, beside);
     Ok(())
-}
-
-/// Two nodes meet, again and again.
-fn meet(testbed: &mut Testbed, effort: &Effort, samples: &mut Samples) -> Result<()> {
-    let order = Order::Barrier {
-        number: 2,
-        parties: 2,
-        count: effort.count,
-    };
-    (0..2).try_for_each(|agent| testbed.tell(agent, &order))?;
-    samples.extend(testbed.hear(0)?);
-    testbed.hear(1).map(drop)
 }

@@ -30,9 +30,14 @@ fn is_in(cluster: &Cluster, node: usize, trouble: Trouble) -> bool {
         .any(|state| state == trouble.name())
 }
 
+/// The counter of a state.
+fn counter(trouble: Trouble) -> String {
+    format!("trouble_{}", trouble.name().replace('-', "_"))
+}
+
 /// That the daemon has logged and counted the state.
 fn was_told(cluster: &Cluster, node: usize, trouble: Trouble) {
-    let counter = format!("trouble_{}", trouble.name().replace('-', "_"));
+    let counter = counter(trouble);
     eventually(&counter, || cluster.counter(node, &counter) > 0);
     let log = cluster.node(node).log();
     assert!(log.contains(&format!("{}: ", trouble.name())), "{log}");
@@ -172,7 +177,7 @@ fn is_told(cluster: &Cluster, joiner: &Joiner, trouble: Trouble) -> String {
     let (code, said) = joiner.say(cluster, &["status"]);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains(&line), "{said}");
-    let name = format!("trouble_{}", trouble.name().replace('-', "_"));
+    let name = counter(trouble);
     let counters = joiner.mesh().counters().unwrap();
     let counted = counters.into_iter().find(|(of, _)| *of == name);
     assert_eq!(counted, Some((name, 1)));

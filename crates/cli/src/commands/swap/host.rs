@@ -1,5 +1,6 @@
 //! What the kernel says about memory, swap space and processes.
 
+use pagemesh_os::procstat::ProcStat;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -25,14 +26,8 @@ pub(super) struct Residence {
 impl Process {
     /// The process with this number.
     pub(super) fn of(pid: u32) -> Option<Self> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name in parentheses may contain anything.
-        let (_, fields) = stat.rsplit_once(") ")?;
-        let mut fields = fields.split_ascii_whitespace();
-        if matches!(fields.clone().next(), Some("Z" | "X")) {
-            return None;
-        }
-        let start = fields.nth(19)?.parse().ok()?;
+        let stat = ProcStat::of(pid).ok().filter(|stat| !stat.has_ended())?;
+        let start = stat.started();
         Some(Self { pid, start })
     }
 

@@ -11,15 +11,12 @@
 use super::messages::{Body, CopyRequest, CopyRequests};
 use super::{Release, say};
 use crate::event::Event;
+use crate::limits::READS;
 use crate::shell::Cx;
 use crate::time::Time;
-use core::time::Duration;
 use pagemesh_wire::{NodeId, PageIndex, RequestId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// Readers of bursts that are this far apart do not read at once.
-const READS: Duration = Duration::from_millis(500);
 
 /// Pages whose readers are remembered, so many at most: those at the front of a segment are forgotten.
 const PAGES: usize = 65_536;

@@ -106,7 +106,6 @@ impl Release {
                 .filter(|_| page.keeper.is_some_and(|one| cx.is_gone(one)));
             deputy.or(page.keeper)
         });
-        let current = self.history.time().covers(&fetch.floor);
         if self.has_copy(&fetch) {
             if !self.waits_for_backup(cx, &fetch) {
                 self.send_copy(cx, &fetch);
@@ -117,6 +116,7 @@ impl Release {
             return self.wait_for_copy(fetch);
         }
         let home = cx.home(self.segment) == me;
+        let current = self.history.time().covers(&fetch.floor);
         match keeper {
             // A keeper that requests its own page has lost it together with a node.
             Some(keeper)

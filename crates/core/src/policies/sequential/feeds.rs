@@ -15,6 +15,7 @@ use super::Sequential;
 use super::context::PageContext;
 use crate::effect::{Rights, Source};
 use crate::event::Event;
+use crate::limits::READS;
 use crate::shell::Cx;
 use crate::time::Time;
 use core::time::Duration;
@@ -25,10 +26,6 @@ use pagemesh_wire::peer::{
 };
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, RequestId, Version};
 use serde::{Deserialize, Serialize};
-
-/// A node that asked for a burst this long ago reads no more. On a slow link, or a busy host, a burst
-/// takes a good part of that.
-const READS: Duration = Duration::from_millis(500);
 
 /// A node whose copies did not come feeds nobody for this long.
 const BARRED: Duration = Duration::from_millis(50);
@@ -128,24 +125,22 @@ impl Sequential {
         if many.requests.len() > AskMany::LIMIT {
             return cx.emit(Event::Malformed {});
         }
-        let mut asks = many.each(from);
-        let mut requests = &many.requests[..];
+        let mut start = 0;
         for (count, feeder) in self.feeders(cx, from, many) {
-            let (run, rest) = requests.split_at(count);
-            requests = rest;
-            let asks = asks.by_ref().take(count);
             if feeder == cx.me() {
-                for ask in asks {
+                for ask in many.each(from).skip(start).take(count) {
                     self.page_message(cx, from, Message::Ask(ask));
                 }
             } else {
-                asks.for_each(drop);
+                let run = &many.requests[start..start + count];
                 self.leave_to(cx, feeder, from, run);
             }
+            start += count;
         }
     }
 
-    /// Who sends how many of the pages, in their order.
+    /// The nodes that send the pages of a burst, each with the length of the run that it sends, in the
+    /// order of the pages.
     fn feeders(&mut self, cx: &Cx<'_>, reader: NodeId, many: &AskMany) -> Vec<(usize, NodeId)> {
         let owner = cx.me();
         let least = usize::from(cx.pace().left_to_reader);

@@ -114,21 +114,11 @@ fn barrier_of_eight(policy: &str) -> Result<f64> {
     let effort = effort("barrier");
     let mut testbed = Testbed::dealt(8, &effort, Waiting::Block)?;
     testbed.open_with("bench.barrier", 1, policy)?;
-    let order = Order::Barrier {
-        number: 1,
-        parties: 8,
-        count: effort.count,
-    };
     let mut samples = Samples::default();
     for round in effort.rounds() {
-        for node in 0..8 {
-            testbed.tell(node, &order)?;
-        }
-        for node in 0..8 {
-            let times = testbed.hear(node)?;
-            if node == 0 && round != Effort::WARM_UP {
-                samples.extend(times);
-            }
+        let times = testbed.meet(1, 8, effort.count)?;
+        if round != Effort::WARM_UP {
+            samples.extend(times);
         }
     }
     Ok(micros(&samples))

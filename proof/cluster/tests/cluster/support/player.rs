@@ -3,6 +3,7 @@
 use super::PATIENCE;
 use pagemesh_cli::sandbox::Node;
 use pagemesh_os::netns::die_with_parent;
+use pagemesh_os::procstat::ProcStat;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -175,9 +176,7 @@ pub(crate) fn finish_all(mut players: Vec<Player>) -> Vec<Vec<String>> {
 
 /// The state of a process, as `ps` shows it.
 pub(crate) fn state(process: u32) -> Option<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The program's name, in parentheses, may contain anything.
-    stat.rsplit(')').next()?.trim_start().chars().next()
+    ProcStat::of(process).ok().map(|stat| stat.state())
 }
 
 fn lines_of(output: ChildStdout) -> Receiver<String> {
