@@ -58,6 +58,20 @@ impl Calls {
         served.is_some_and(|served| served.reply.is_none())
     }
 
+    /// Whether a member may know a former standby: it has not acknowledged a view that has no standby
+    /// and tells of deaths.
+    pub(crate) fn may_know_former_standby(&self, member: NodeId) -> bool {
+        let without = |call: &Call| match call {
+            Call::Members(view) => {
+                let living = view.living().count();
+                view.standby == NodeId::NONE && living < view.members.len()
+            }
+            _ => false,
+        };
+        let mut open = self.outgoing.values();
+        open.any(|call| call.to == member && without(&call.body))
+    }
+
     /// Whether a call is about names.
     pub(crate) fn is_about_names(&self, me: NodeId, caller: Caller) -> bool {
         if caller.node == me {

@@ -3,6 +3,7 @@
 
 use super::Services;
 use crate::caller::Caller;
+use crate::calls::Calls;
 use crate::control::{DecisionLog, DiskLog, HeldAnswer, StandbyLog};
 use crate::event::Event;
 use crate::membership::Coordinator;
@@ -12,14 +13,16 @@ use pagemesh_wire::peer::{self, Call, Decision, Decisions, Member, MemberView, R
 use pagemesh_wire::{NodeId, NodeSet};
 
 impl Services {
-    /// Answers a call about names. The answer waits until the standby has what it tells of.
+    /// Answers a call about names. The answer waits until the standby has what it tells of, and the
+    /// caller's node knows which one that is, so that it helps no former one to take over.
     pub(super) fn answer_held(&mut self, cx: &mut Cx<'_>, caller: Caller, reply: peer::Reply) {
         let (me, floor) = (cx.me(), self.calls.floor_of(caller.node));
         let Some(coordinator) = &mut self.coordinator else {
             return self.answer_now(cx, caller, reply);
         };
         let keeps = cx.shell.config.keeps;
-        if coordinator.log.is_none() && !keeps {
+        let unaware = cx.shell.config.standby && self.calls.may_know_former_standby(caller.node);
+        if coordinator.log.is_none() && !keeps && !unaware {
             return self.answer_now(cx, caller, reply);
         }
         if caller.node != me && changes_names(&reply) {
@@ -30,7 +33,7 @@ impl Services {
                 reply: reply.clone(),
             });
         }
-        if keeps || coordinator.log.as_ref().is_some_and(|log| log.named) {
+        if keeps || unaware || coordinator.is_followed() {
             coordinator.held.push(HeldAnswer {
                 caller,
                 reply,
@@ -49,7 +52,8 @@ impl Services {
                 return;
             };
             let disk = cx.shell.config.keeps.then_some(&mut self.disk);
-            let safe = coordinator.settle(disk);
+            let calls = cx.shell.config.standby.then_some(&self.calls);
+            let safe = coordinator.settle(disk, calls);
             if safe.is_empty() {
                 break;
             }
@@ -122,13 +126,7 @@ impl Services {
         };
         let log = coordinator.log.take();
         let held = log.map(StandbyLog::give_up);
-        for answer in held.into_iter().flatten() {
-            if cx.shell.config.keeps {
-                self.disk.hold(answer.batch, answer);
-            } else {
-                self.answer_now(cx, answer.caller, answer.reply);
-            }
-        }
+        coordinator.held.extend(held.into_iter().flatten());
         if cx.shell.view.standby != NodeId::NONE {
             let mut view = cx.shell.view.clone();
             view.epoch += 1;
@@ -217,12 +215,23 @@ fn candidate(view: &MemberView, me: NodeId, unaware: NodeSet) -> Option<NodeId> 
 }
 
 impl Coordinator {
+    /// Whether the member view names a standby.
+    fn is_followed(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.named)
+    }
+
     /// Moves the decisions and answers of the present input into the logs. Returns the answers that
-    /// may leave.
-    fn settle(&mut self, mut disk: Option<&mut DiskLog>) -> Vec<HeldAnswer> {
+    /// may leave. Those for nodes stay that may know a standby which has been given up, and which
+    /// could take over without what the answer tells of.
+    fn settle(&mut self, mut disk: Option<&mut DiskLog>, calls: Option<&Calls>) -> Vec<HeldAnswer> {
         let mut decisions = self.directory.decisions();
         decisions.append(&mut self.answered);
         let mut held = core::mem::take(&mut self.held);
+        if let Some(calls) = calls {
+            let unaware =
+                |answer: &mut HeldAnswer| calls.may_know_former_standby(answer.caller.node);
+            self.held = held.extract_if(.., unaware).collect();
+        }
         if let Some(disk) = &mut disk {
             let batch = disk.decide(&decisions);
             for answer in &mut held {

@@ -156,41 +156,49 @@ impl Services {
     }
 
     pub(super) fn end_promotion(&mut self, cx: &mut Cx<'_>, result: Result<(), String>) {
-        let promotion = self.promotion.take();
-        let Some(ticket) = promotion.and_then(|promotion| promotion.ticket) else {
-            return;
-        };
-        match result {
-            Ok(()) => cx.reply(ticket, Reply::Done),
-            Err(why) => cx.refuse(ticket, Refusal::Invalid(why)),
+        if let Some(promotion) = self.promotion.take() {
+            tell_promoter(cx, &promotion, result);
         }
     }
 
-    /// Takes over if all members have answered.
+    /// Takes over if all members have answered. The promotion ends first: the deaths that the new
+    /// view tells of end the questions that were not answered.
     fn take_over_if_known(&mut self, cx: &mut Cx<'_>) {
-        let asking = self.promotion.as_ref();
-        let asking = asking.and_then(|promotion| promotion.asking.as_ref());
-        let Some(asking) = asking.filter(|asking| asking.missing.is_empty()) else {
+        let is_known = |asking: &Asking| asking.missing.is_empty();
+        let asked = |promotion: &mut Promotion| promotion.asking.as_ref().is_some_and(is_known);
+        let Some(mut promotion) = self.promotion.take_if(asked) else {
             return;
         };
-        let (term, silent) = (asking.term, asking.silent);
-        let view = asking.view.clone();
+        let Some(asking) = promotion.asking.take() else {
+            return;
+        };
+        let view = asking.view;
         if view.living().all(|member| member.id != cx.me()) {
             // The others know that this node was declared dead.
-            self.end_promotion(cx, Err(Refusal::NotMember.to_string()));
+            tell_promoter(cx, &promotion, Err(Refusal::NotMember.to_string()));
             return self.expelled(cx);
         }
-        let promotion = self.promotion.as_mut();
-        let kept = promotion.and_then(|promotion| promotion.kept.take());
+        let kept = promotion.kept.take();
         let elected = kept.is_some();
         if let Some(kept) = kept {
             self.copy = kept.copy_in(&view);
         }
-        self.take_over(cx, view, term, silent);
+        self.take_over(cx, view, asking.term, asking.silent);
         if elected {
             self.keep_anew(cx);
         }
-        self.end_promotion(cx, Ok(()));
+        tell_promoter(cx, &promotion, Ok(()));
+    }
+}
+
+/// Answers the person who asked for a promotion.
+fn tell_promoter(cx: &mut Cx<'_>, promotion: &Promotion, result: Result<(), String>) {
+    let Some(ticket) = promotion.ticket else {
+        return;
+    };
+    match result {
+        Ok(()) => cx.reply(ticket, Reply::Done),
+        Err(why) => cx.refuse(ticket, Refusal::Invalid(why)),
     }
 }
 

@@ -164,6 +164,45 @@ fn names_owners_modes_and_members_outlive_the_coordinator() {
     assert_ne!(new.id, three.id, "numbers of segments are not given twice");
 }
 
+/// The explorer found that it took over a second time, with nothing, when the question to the silent
+/// member ended with that member's death.
+#[test]
+fn names_outlive_a_member_that_is_silent_at_the_takeover() {
+    let mut cluster = Cluster::with_standby(3);
+    answer(&mut cluster, N3, create("one"));
+    cluster.stop(N3);
+    succeed(&mut cluster);
+    let one = answer(&mut cluster, N2, stat("one"));
+    assert!(matches!(one, Reply::Segment(_)), "{one:?}");
+    let view = cluster.node(N2).view();
+    let health = view.member(N3).map(|member| member.health);
+    assert_eq!(health, Some(Health::Dead));
+}
+
+/// Else that node would help the former standby to take over, which does not know what it was told:
+/// found by the explorer.
+#[test]
+fn an_answer_waits_until_its_node_knows_who_is_the_standby() {
+    let mut cluster = Cluster::with_standby(3);
+    let between = |a: NodeId, b: NodeId| [a, b] == [N1, N2] || [a, b] == [N2, N1];
+    cluster.cut = Some(between);
+    let ticket = cluster.ask(N3, create("a"));
+    let is_view = |message: &Message| {
+        let Message::Call { body, .. } = message else {
+            return false;
+        };
+        matches!(body, Call::Members(_))
+    };
+    cluster.pass_with(SILENCE, |_, message| !is_view(message));
+    assert_eq!(cluster.node(N1).view().standby, N3, "it has the whole copy");
+    assert_eq!(cluster.node(N3).view().standby, N2, "it has not heard that");
+    assert_eq!(cluster.reply(ticket), None);
+    cluster.pass(Duration::from_secs(1));
+    let reply = cluster.reply(ticket);
+    assert!(matches!(reply, Some(Reply::Segment(_))), "{reply:?}");
+    assert_eq!(cluster.node(N3).view().standby, N3);
+}
+
 #[test]
 fn hosts_join_and_members_die_with_the_new_coordinator() {
     let mut cluster = Cluster::with_standby(3);
