@@ -42,6 +42,7 @@ mod small;
 mod step;
 mod storms;
 mod systemv;
+mod takeover;
 mod transcript;
 mod upgrade;
 mod views;
@@ -65,6 +66,7 @@ pub use run::{Options, Outcome, run};
 pub use scenario::rewrite_scenario;
 pub use small::search::Visited;
 pub use systemv::{Chance, Mistake, SystemV, Tried, nonsense, system_v};
+pub use takeover::{TakeoverMistake, TakeoverSetting, explore_takeover};
 pub use views::{
     ViewsMistake, ViewsRun, ViewsSeen, ViewsSetting, explore_views, views, views_told,
 };

@@ -1,14 +1,18 @@
 //! `cargo xtask explore`: every state of a small cluster.
 
 use anyhow::Context;
-use pagemesh_sim::{Setting, ViewsSetting, explore, explore_views, replay};
+use pagemesh_sim::{
+    Setting, TakeoverSetting, ViewsSetting, Visited, explore, explore_takeover, explore_views,
+    replay,
+};
 use std::path::{Path, PathBuf};
 use std::process::exit;
 use std::time::Instant;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The setting to explore; see proof/sim/src/explore/setting.rs, and views/explore/setting.rs.
+    /// The setting to explore; see proof/sim/src/explore/setting.rs, views/explore/setting.rs and
+    /// takeover/setting.rs.
     #[arg(required_unless_present = "replay")]
     settings: Vec<PathBuf>,
     /// Play a path that was printed, instead.
@@ -31,14 +35,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut failed = false;
     for path in &arguments.settings {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        if ViewsSetting::is_one(&text) {
-            failed |= !explore_views_of(&text, path, arguments.limit)?;
+        let start = Instant::now();
+        if let Some(found) = explore_another(&text, arguments.limit) {
+            failed |= !told(path, start, found.map_err(anyhow::Error::msg)?);
             continue;
         }
         let setting = Setting::parse(&text)
             .map_err(anyhow::Error::msg)?
             .with(arguments.canary);
-        let start = Instant::now();
         let found = explore(&setting, arguments.limit);
         print!("{setting}");
         println!("{found}, {:.1} s", start.elapsed().as_secs_f64());
@@ -53,16 +57,29 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Explores a setting of policy `views`. True if all holds.
-fn explore_views_of(text: &str, path: &Path, limit: usize) -> anyhow::Result<bool> {
-    let setting = ViewsSetting::parse(text).map_err(anyhow::Error::msg)?;
-    let start = Instant::now();
-    let found = explore_views(&setting, limit);
+/// What an exploration has found.
+type Found = Result<Visited, String>;
+
+/// Explores a setting of policy `views`, or of takeovers; none if it is neither. An error says why it
+/// is no setting.
+fn explore_another(text: &str, limit: usize) -> Option<Result<Found, String>> {
+    if ViewsSetting::is_one(text) {
+        let setting = ViewsSetting::parse(text);
+        return Some(setting.map(|setting| explore_views(&setting, limit)));
+    }
+    TakeoverSetting::is_one(text).then(|| {
+        let setting = TakeoverSetting::parse(text);
+        setting.map(|setting| explore_takeover(&setting, limit))
+    })
+}
+
+/// Prints what was found. True if all holds.
+fn told(path: &Path, start: Instant, found: Found) -> bool {
     let took = start.elapsed().as_secs_f64();
     println!("{}", path.display());
     match &found {
         Ok(visited) => println!("{visited}, {took:.1} s"),
         Err(why) => println!("{why}, {took:.1} s"),
     }
-    Ok(found.is_ok())
+    found.is_ok()
 }

@@ -5,6 +5,7 @@ use pagemesh_core::Time;
 use pagemesh_core::limits::USE_GUARD;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::{Hash, Hasher};
+use std::time::Duration;
 
 /// Older than anything a node still measures from.
 const LONG_AGO: i64 = -(USE_GUARD.as_nanos() as i64);
@@ -17,6 +18,7 @@ const NEVER: i64 = 10_000_000_000;
 pub(crate) struct Timeless {
     inner: SipHasher13,
     now: i64,
+    long_ago: i64,
 }
 
 impl Timeless {
@@ -25,6 +27,15 @@ impl Timeless {
         Self {
             inner: SipHasher13::new(),
             now: now.0 as i64,
+            long_ago: LONG_AGO,
+        }
+    }
+
+    /// The same where nodes measure from longer ago.
+    pub(crate) fn since(now: Time, past: Duration) -> Self {
+        Self {
+            long_ago: -(past.as_nanos() as i64),
+            ..Self::at(now)
         }
     }
 
@@ -44,7 +55,7 @@ impl Hasher for Timeless {
     }
 
     fn write_i64(&mut self, time: i64) {
-        let distance = time.saturating_sub(self.now).clamp(LONG_AGO, NEVER);
+        let distance = time.saturating_sub(self.now).clamp(self.long_ago, NEVER);
         self.inner.write(&distance.to_le_bytes());
     }
 }

@@ -1,5 +1,5 @@
-//! The frame of the small simulators (policies `release`, `views`, `private`, shared pages of files) and of their
-//! explorers: real nodes on hosts with numbers, one queue of events, one executor that hands effects
+//! The frame of the small simulators (policies `release`, `views`, `private`, shared pages of files), of their
+//! explorers, and of that of takeovers: real nodes on hosts with numbers, one queue of events, one executor that hands effects
 //! to the world and refuses what its policy never does.
 //!
 //! A world of one of them has no journals, seals or scenarios: [`crate::world`] has.
