@@ -1,15 +1,16 @@
 //! Records which nodes write which bytes of a page between its travels (MB5).
 //!
 //! Only segments that were asked about are watched. Of their pages the contents are kept as they
-//! last came or left; when a page comes, the changes were written elsewhere, by the sender or
-//! earlier holders; when it leaves, the changes were written here. A store of the value that was
-//! there is not seen, nor are loads.
+//! last came or left; when a page comes, the changes were written elsewhere, by the owner that the
+//! message names, by the sender if it names none, or by earlier holders; when it leaves, the changes
+//! were written here. A store of the value that was there is not seen, nor are loads.
 
 use pagemesh_core::At;
 use pagemesh_core::Source;
 use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_wire::header::HEADER_SIZE;
 use pagemesh_wire::local::{SharingLine, SharingReport, WrittenRange};
+use pagemesh_wire::peer::Message;
 use pagemesh_wire::{NodeId, PageIndex, SegmentId};
 use std::collections::BTreeMap;
 
@@ -19,6 +20,8 @@ pub(crate) struct Sharing {
     segments: BTreeMap<SegmentId, BTreeMap<PageIndex, Watched>>,
     /// The sender of the datagram that is being handled.
     sender: NodeId,
+    /// Owners of copies that another reader sent, until the copies are in place.
+    owners: BTreeMap<At, NodeId>,
 }
 
 /// A page, as far as is known.
@@ -133,6 +136,7 @@ impl Sharing {
     /// Starts or stops watching a segment; earlier records are dropped.
     pub(crate) fn watch(&mut self, segment: SegmentId, on: bool) {
         self.segments.remove(&segment);
+        self.owners.retain(|(other, _), _| *other != segment);
         if on {
             self.segments.insert(segment, BTreeMap::new());
         }
@@ -145,18 +149,26 @@ impl Sharing {
 
     /// A datagram of this daemon's peers is handled next.
     pub(crate) fn comes_from(&mut self, datagram: &[u8]) {
-        if self.is_on() && datagram.len() >= HEADER_SIZE {
-            self.sender = NodeId(u16::from_le_bytes([datagram[4], datagram[5]]));
+        if !self.is_on() || datagram.len() < HEADER_SIZE {
+            return;
+        }
+        self.sender = NodeId(u16::from_le_bytes([datagram[4], datagram[5]]));
+        // A reader that sends what it received has written nothing.
+        if let Ok((_, Message::Data(data), _)) = Message::decode(datagram)
+            && data.owner != self.sender
+            && self.owners.len() < PAGES
+        {
+            self.owners.insert((data.segment, data.page), data.owner);
         }
     }
 
     /// A page comes: behind the datagram that is being handled, or zero and without
     /// bytes.
     pub(crate) fn came(&mut self, at: At, source: Source, payload: Option<&PageBytes>) {
-        let sender = self.sender;
+        let writer = self.owners.remove(&at).unwrap_or(self.sender);
         match (source, payload) {
-            (Source::Payload, Some(bytes)) => self.seen(at, bytes, sender),
-            (Source::Zero, _) => self.seen(at, &[0; PAGE], sender),
+            (Source::Payload, Some(bytes)) => self.seen(at, bytes, writer),
+            (Source::Zero, _) => self.seen(at, &[0; PAGE], writer),
             _ => {}
         }
     }
@@ -253,6 +265,9 @@ impl Watched {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagemesh_wire::header::{Header, PROTOCOL_VERSION};
+    use pagemesh_wire::peer::{Contents, Data};
+    use pagemesh_wire::{ClusterId, Incarnation, RequestId, Term, Version};
 
     const AT: (SegmentId, PageIndex) = (SegmentId(7), PageIndex(3));
     const HERE: NodeId = NodeId(1);
@@ -335,6 +350,45 @@ mod tests {
         let lines = travels.lines();
         assert_eq!((lines.len(), lines[0].times, lines[0].turns), (1, 2, 0));
         assert_eq!(lines[0].ranges, [range(1, 10)], "close together is one");
+    }
+
+    /// A copy that `from` sends of a version that `owner` has.
+    fn copy(from: NodeId, owner: NodeId) -> Vec<u8> {
+        let header = Header {
+            version: PROTOCOL_VERSION,
+            cluster: ClusterId(1),
+            from,
+            to: HERE,
+            incarnation: Incarnation(1),
+            body: 0,
+            term: Term(1),
+            generation: 0,
+        };
+        let data = Data {
+            segment: AT.0,
+            page: AT.1,
+            request: RequestId(1),
+            version: Version(2),
+            owner,
+            contents: Contents::Bytes,
+        };
+        let mut datagram = Vec::new();
+        Message::Data(data).encode(header, &mut datagram);
+        datagram.extend_from_slice(&[0; PAGE]);
+        datagram
+    }
+
+    #[test]
+    fn a_reader_that_sends_its_copy_on_wrote_nothing() {
+        const READER: NodeId = NodeId(3);
+        let mut travels = Travels::begin();
+        travels.sharing.comes_from(&copy(READER, THERE));
+        travels.write(THERE, [1]);
+        travels.sharing.comes_from(&copy(READER, READER));
+        travels.write(READER, [2]);
+        let lines = travels.lines();
+        let told: Vec<_> = lines.iter().map(|line| (line.node, line.times)).collect();
+        assert_eq!(told, [(THERE, 1), (READER, 1)]);
     }
 
     #[test]
