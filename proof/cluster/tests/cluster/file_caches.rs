@@ -451,6 +451,7 @@ fn trees_are_the_same_everywhere_after_concurrent_writers() {
                         *seen = version;
                         reads.fetch_add(1, Ordering::Relaxed);
                     }
+                    thread::sleep(Duration::from_millis(2));
                 }
             });
         }
