@@ -71,7 +71,7 @@ python-env:
 	@scripts/setup --python
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet $(PYTHON_TESTS)
+	$(VENV)/bin/pip install --quiet --no-compile $(PYTHON_TESTS)
 
 # The wheel in an environment of its own, as users have it, but for the profile. All targets are
 # built: without the tests, libraries would get other features, and be compiled twice.

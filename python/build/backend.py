@@ -113,7 +113,8 @@ def build():
         raise SystemExit(
             "PageMesh is built with Rust, and there is no cargo: https://rustup.rs, then again"
         )
-    packages = [word for package in CARRIED for word in ("--package", package)]
+    # With the native half, so that maturin finds what all have in common built with the same features.
+    packages = [word for package in (*CARRIED, "pagemesh-python") for word in ("--package", package)]
     command = [cargo, "build", "--locked", "--profile", profile(), *packages]
     say(f"compiling the program and the libraries ({' '.join(command)}), which takes some minutes")
     began, before = time.monotonic(), processor_time()

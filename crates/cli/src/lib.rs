@@ -6,7 +6,6 @@
 // These panic where nothing can be written; `output` has functions that do not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod apps;
 mod cli;
 mod commands;
 mod config;

@@ -70,6 +70,7 @@ pub mod snapshot;
 mod sysv;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "typed")]
 mod typed_board;
 mod views;
 mod watch;
@@ -101,6 +102,7 @@ pub use ranges::mapped_within;
 pub use segment::{Access, Options, Segment};
 #[doc(hidden)]
 pub use sysv::Attached;
+#[cfg(feature = "typed")]
 pub use typed_board::TypedBoard;
 pub use views::{Views, view_pointer};
 pub use write_lock::WriteLock;

@@ -1,9 +1,10 @@
 //! `pagemesh app`: take part in one of the programs that come with PageMesh.
 
-use crate::apps::centrality::Centrality;
 use crate::exit::Exit;
+use crate::output;
 use anyhow::Result;
 use clap::Subcommand;
+use pagemesh_centrality::Centrality;
 
 #[derive(Subcommand)]
 pub(crate) enum App {
@@ -13,7 +14,7 @@ pub(crate) enum App {
 impl App {
     pub(crate) fn run(self) -> Result<Exit> {
         match self {
-            Self::Centrality(app) => app.run()?,
+            Self::Centrality(app) => app.run(output::lines)?,
         }
         Ok(Exit::OK)
     }

@@ -4,7 +4,6 @@ mod onlooker;
 mod traffic;
 
 use super::sandbox::{Shape, run_on_all};
-use crate::apps::centrality::Outcome;
 use crate::exit::Exit;
 use crate::global::{Format, Global};
 use crate::interrupts::Interrupts;
@@ -15,6 +14,7 @@ use crate::units::parse_duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use onlooker::Onlooker;
+use pagemesh_centrality::Outcome;
 use serde_json::json;
 use std::ffi::OsString;
 use std::path::Path;

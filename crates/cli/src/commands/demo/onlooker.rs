@@ -1,12 +1,12 @@
 //! The progress bar: one more process with the job's segment mapped, which
 //! sees how far the others are by looking at their memory.
 
-use crate::apps::centrality::Progress;
 use crate::output;
 use crate::sandbox::Sandbox;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pagemesh::{Access, Mesh};
+use pagemesh_centrality::Progress;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;

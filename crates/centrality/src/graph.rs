@@ -1,32 +1,32 @@
 //! Which package depends on which.
 
-use super::packages::Packages;
+use crate::packages::Packages;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The packages by number, and for each those it depends on.
-pub(super) struct Graph {
-    pub(super) names: Vec<String>,
-    pub(super) edges: Edges<Vec<AtomicU32>>,
+pub(crate) struct Graph {
+    pub(crate) names: Vec<String>,
+    pub(crate) edges: Edges<Vec<AtomicU32>>,
 }
 
 /// For every package those it depends on: in memory of this process, or in a segment.
 #[derive(Clone, Copy)]
-pub(super) struct Edges<Numbers> {
+pub(crate) struct Edges<Numbers> {
     /// Where the targets of each package begin, and one end.
-    pub(super) starts: Numbers,
+    pub(crate) starts: Numbers,
     /// The packages that others depend on, package by package.
-    pub(super) targets: Numbers,
+    pub(crate) targets: Numbers,
 }
 
 impl<Numbers: AsRef<[AtomicU32]>> Edges<Numbers> {
     /// How many packages there are.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.starts.as_ref().len() - 1
     }
 
     /// The packages that this one depends on.
-    pub(super) fn of(&self, package: u32) -> impl Iterator<Item = u32> {
+    pub(crate) fn of(&self, package: u32) -> impl Iterator<Item = u32> {
         let start = |package: usize| self.starts.as_ref()[package].load(Ordering::Relaxed);
         let package = package as usize;
         let range = start(package) as usize..start(package + 1) as usize;
@@ -35,7 +35,7 @@ impl<Numbers: AsRef<[AtomicU32]>> Edges<Numbers> {
     }
 
     /// The same, without its own copy.
-    pub(super) fn borrowed(&self) -> Edges<&[AtomicU32]> {
+    pub(crate) fn borrowed(&self) -> Edges<&[AtomicU32]> {
         Edges {
             starts: self.starts.as_ref(),
             targets: self.targets.as_ref(),
@@ -44,7 +44,7 @@ impl<Numbers: AsRef<[AtomicU32]>> Edges<Numbers> {
 }
 
 impl Graph {
-    pub(super) fn build(packages: &Packages) -> Self {
+    pub(crate) fn build(packages: &Packages) -> Self {
         let names: Vec<String> = packages.keys().cloned().collect();
         let numbers = numbers(packages);
         let mut starts = vec![AtomicU32::new(0)];
@@ -84,8 +84,8 @@ fn numbers(packages: &Packages) -> HashMap<&str, u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::packages::Package;
     use super::*;
+    use crate::packages::Package;
 
     fn package(depends: &[&[&str]], provides: &[&str]) -> Package {
         let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();

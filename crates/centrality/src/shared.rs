@@ -1,8 +1,8 @@
 //! The graph and the sums, in a segment of policy `release`, and the number of the next
 //! source, in the job's own segment, of policy `sequential`.
 
-use super::brandes::Sums;
-use super::graph::{Edges, Graph};
+use crate::brandes::Sums;
+use crate::graph::{Edges, Graph};
 use anyhow::{Context, Result};
 use pagemesh::{
     Access, Advice, Barrier, Job, Kind, Mapping, Merge, Mesh, Options, PAGE_SIZE, Policy, Segment,
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const TAKEN: usize = 64;
 
 /// The segment of all processes, mapped.
-pub(super) struct Shared {
+pub(crate) struct Shared {
     segment: Segment,
     memory: Mapping,
     layout: Layout,
@@ -51,7 +51,7 @@ impl Layout {
 
 impl Shared {
     /// Makes the segment and fills it.
-    pub(super) fn create(mesh: &Mesh, job: &Job, graph: &Graph) -> Result<Self> {
+    pub(crate) fn create(mesh: &Mesh, job: &Job, graph: &Graph) -> Result<Self> {
         let (starts, targets) = (&graph.edges.starts, &graph.edges.targets);
         let layout = Layout {
             count: graph.edges.count(),
@@ -91,7 +91,7 @@ impl Shared {
     }
 
     /// Opens what rank 0 has made, and has its daemon fetch the graph at once.
-    pub(super) fn open(mesh: &Mesh, job: &Job) -> Result<Self> {
+    pub(crate) fn open(mesh: &Mesh, job: &Job) -> Result<Self> {
         let name = name(job);
         let segment = mesh
             .open(&name, Access::Writable)
@@ -114,17 +114,17 @@ impl Shared {
     }
 
     /// Removes the name; the memory goes with the last process.
-    pub(super) fn remove(mesh: &Mesh, job: &Job) {
+    pub(crate) fn remove(mesh: &Mesh, job: &Job) {
         let _ = mesh.remove(&name(job));
     }
 
     /// Waits until all processes are here; then each sees what all have written.
-    pub(super) fn meet(&self) -> Result<()> {
+    pub(crate) fn meet(&self) -> Result<()> {
         let barrier: Barrier = self.segment.barrier(0, self.parties);
         Ok(barrier.wait()?)
     }
 
-    pub(super) fn edges(&self) -> Result<Edges<&[AtomicU32]>> {
+    pub(crate) fn edges(&self) -> Result<Edges<&[AtomicU32]>> {
         let Layout { count, edges } = self.layout;
         Ok(Edges {
             starts: self.memory.atomic_u32s(Layout::STARTS, count + 1)?,
@@ -132,7 +132,7 @@ impl Shared {
         })
     }
 
-    pub(super) fn sums(&self) -> Result<&Sums> {
+    pub(crate) fn sums(&self) -> Result<&Sums> {
         let start = self.layout.sums().start as usize;
         Ok(self.memory.atomic_u64s(start, self.layout.count)?)
     }
@@ -151,16 +151,20 @@ fn name(job: &Job) -> String {
 
 /// How many sources are taken, in the job's own segment: each store to it is seen by the
 /// next load on any node.
-pub(crate) struct Progress(Mapping);
+pub struct Progress(Mapping);
 
 impl Progress {
     /// Of the job whose segment this is a mapping of.
-    pub(crate) fn new(mapping: Mapping) -> Self {
+    #[must_use]
+    pub fn new(mapping: Mapping) -> Self {
         Self(mapping)
     }
 
     /// Takes the next of so many sources; none are left at the end.
-    pub(super) fn take(&self, sources: usize) -> Result<Range<usize>> {
+    ///
+    /// # Errors
+    /// If the segment is gone.
+    pub fn take(&self, sources: usize) -> Result<Range<usize>> {
         let taken = self
             .0
             .atomic_u64(0)?
@@ -170,7 +174,10 @@ impl Progress {
     }
 
     /// Stores the number of sources.
-    pub(super) fn announce(&self, sources: usize) -> Result<()> {
+    ///
+    /// # Errors
+    /// If the segment is gone.
+    pub fn announce(&self, sources: usize) -> Result<()> {
         self.0
             .atomic_u64(8)?
             .store(sources as u64, Ordering::Relaxed);
@@ -178,7 +185,10 @@ impl Progress {
     }
 
     /// How many sources are taken, of how many.
-    pub(crate) fn look(&self) -> Result<(u64, u64)> {
+    ///
+    /// # Errors
+    /// If the segment is gone.
+    pub fn look(&self) -> Result<(u64, u64)> {
         Ok((self.0.load_u64(0)?, self.0.load_u64(8)?))
     }
 }

@@ -18,17 +18,17 @@ const UNPACK: &str = "/usr/lib/apt/apt-helper";
 
 /// A package's relations to others.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Package {
+pub(crate) struct Package {
     /// The packages that it depends on, recommends or suggests, each with its alternatives.
-    pub(super) depends: Vec<Vec<String>>,
+    pub(crate) depends: Vec<Vec<String>>,
     /// Names it also answers to.
-    pub(super) provides: Vec<String>,
+    pub(crate) provides: Vec<String>,
 }
 
-pub(super) type Packages = BTreeMap<String, Package>;
+pub(crate) type Packages = BTreeMap<String, Package>;
 
 /// All packages this machine knows of, by name; at most `limit` of them.
-pub(super) fn read(limit: Option<usize>) -> Result<Packages> {
+pub(crate) fn read(limit: Option<usize>) -> Result<Packages> {
     let mut packages = Packages::new();
     let installed = File::open(INSTALLED)
         .with_context(|| format!("opening {INSTALLED}; is this Debian or Ubuntu?"))?;

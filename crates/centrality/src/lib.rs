@@ -12,7 +12,7 @@ mod graph;
 mod packages;
 mod shared;
 
-pub(crate) use shared::Progress;
+pub use shared::Progress;
 
 use anyhow::{Context, Result, ensure};
 use brandes::{Search, value, zeros};
@@ -34,13 +34,13 @@ const AGREEMENT: f64 = 1e-9;
 
 /// Which packages lie on the shortest paths of dependency between the others
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Centrality {
+pub struct Centrality {
     /// Follow the paths from so many packages, evenly chosen; from all if there are fewer
     #[arg(long, default_value_t = 12_000)]
-    pub(crate) sources: usize,
+    pub sources: usize,
     /// Use only the first so many packages
     #[arg(long)]
-    pub(crate) packages: Option<usize>,
+    pub packages: Option<usize>,
     /// Write the result there, as JSON, instead of showing it
     #[arg(long, value_name = "FILE")]
     result: Option<PathBuf>,
@@ -48,37 +48,46 @@ pub(crate) struct Centrality {
 
 /// The result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Outcome {
-    pub(crate) packages: usize,
-    pub(crate) dependencies: usize,
+pub struct Outcome {
+    /// Packages.
+    pub packages: usize,
+    /// Dependencies between them.
+    pub dependencies: usize,
     /// Packages from which paths were followed.
-    pub(crate) sources: usize,
-    pub(crate) processes: u32,
+    pub sources: usize,
+    /// Processes that shared the work.
+    pub processes: u32,
     /// Processors that this machine has for the processes.
-    pub(crate) processors: usize,
+    pub processors: usize,
     /// Largest difference from the single process's result, as a part of it.
-    pub(crate) difference: f64,
+    pub difference: f64,
     /// Reading the package lists and writing the graph.
-    pub(crate) load_seconds: f64,
+    pub load_seconds: f64,
     /// All processes, in shared memory, from the graph to the sums.
-    pub(crate) shared_seconds: f64,
+    pub shared_seconds: f64,
     /// The same by one process, without.
-    pub(crate) single_seconds: f64,
+    pub single_seconds: f64,
     /// The same by as many threads as processes, in one process.
-    pub(crate) threads_seconds: f64,
-    pub(crate) top: Vec<Ranked>,
+    pub threads_seconds: f64,
+    /// Those with the most, in order.
+    pub top: Vec<Ranked>,
 }
 
 /// A package and its betweenness.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Ranked {
-    pub(crate) package: String,
-    pub(crate) betweenness: f64,
+pub struct Ranked {
+    /// Its name.
+    pub package: String,
+    /// Shortest paths through it, each by its part of those between the same two packages.
+    pub betweenness: f64,
 }
 
 impl Centrality {
-    /// Takes part in the job that the environment describes.
-    pub(crate) fn run(&self) -> Result<()> {
+    /// Takes part in the job that the environment describes; rank 0 shows the result.
+    ///
+    /// # Errors
+    /// If shared memory or the package lists cannot be read, or the result is wrong.
+    pub fn run(&self, show: impl FnOnce(Vec<String>) -> Result<()>) -> Result<()> {
         let mesh = Mesh::connect()?;
         let job = Job::from_env(&mesh)?;
         if job.rank() > 0 {
@@ -114,7 +123,7 @@ impl Centrality {
             threads_seconds,
             top: top(&graph, &sums),
         };
-        self.tell(&outcome)?;
+        self.tell(&outcome, show)?;
         outcome.check()
     }
 
@@ -169,13 +178,13 @@ impl Centrality {
         ((0..count).map(sum).collect(), start.elapsed().as_secs_f64())
     }
 
-    fn tell(&self, outcome: &Outcome) -> Result<()> {
+    fn tell(&self, outcome: &Outcome, show: impl FnOnce(Vec<String>) -> Result<()>) -> Result<()> {
         if let Some(path) = &self.result {
             let text = serde_json::to_string(outcome)?;
             return std::fs::write(path, text)
                 .with_context(|| format!("writing {}", path.display()));
         }
-        crate::output::lines(outcome.lines())
+        show(outcome.lines())
     }
 }
 
@@ -186,17 +195,20 @@ fn source(index: usize, sources: usize, packages: usize) -> u32 {
 
 impl Outcome {
     /// How many times as fast as one process.
-    pub(crate) fn speedup(&self) -> f64 {
+    #[must_use]
+    pub fn speedup(&self) -> f64 {
         self.single_seconds / self.shared_seconds
     }
 
     /// How many times as fast threads are, which share memory without any network.
-    pub(crate) fn ideal(&self) -> f64 {
+    #[must_use]
+    pub fn ideal(&self) -> f64 {
         self.single_seconds / self.threads_seconds
     }
 
     /// For people.
-    pub(crate) fn lines(&self) -> Vec<String> {
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
         let processes = self.processes;
         let mut lines = vec![
             format!(

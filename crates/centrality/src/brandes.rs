@@ -1,25 +1,25 @@
 //! Betweenness centrality by Brandes' algorithm (U. Brandes, A Faster Algorithm for
 //! Betweenness Centrality, 2001): one breadth-first search from each package.
 
-use super::graph::Edges;
+use crate::graph::Edges;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Numbers that are added to: floating point, in words that may lie in a segment.
-pub(super) type Sums = [AtomicU64];
+pub(crate) type Sums = [AtomicU64];
 
 /// As many sums of zero.
-pub(super) fn zeros(count: usize) -> Vec<AtomicU64> {
+pub(crate) fn zeros(count: usize) -> Vec<AtomicU64> {
     (0..count).map(|_| AtomicU64::new(0)).collect()
 }
 
 /// The value of a sum.
-pub(super) fn value(sum: &AtomicU64) -> f64 {
+pub(crate) fn value(sum: &AtomicU64) -> f64 {
     f64::from_bits(sum.load(Ordering::Relaxed))
 }
 
 /// Adds to a sum in one atomic step: in a segment, what other nodes have added may arrive
 /// at any moment.
-pub(super) fn add(sum: &AtomicU64, more: f64) {
+pub(crate) fn add(sum: &AtomicU64, more: f64) {
     let mut old = sum.load(Ordering::Relaxed);
     loop {
         let new = (f64::from_bits(old) + more).to_bits();
@@ -31,7 +31,7 @@ pub(super) fn add(sum: &AtomicU64, more: f64) {
 }
 
 /// One search at a time, with its working memory.
-pub(super) struct Search {
+pub(crate) struct Search {
     vertices: Vec<Vertex>,
     /// The packages that were reached, the nearest first.
     order: Vec<u32>,
@@ -58,7 +58,7 @@ impl Vertex {
 
 impl Search {
     /// For a graph of so many packages.
-    pub(super) fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         Self {
             vertices: vec![Vertex::UNREACHED; count],
             order: Vec::new(),
@@ -67,7 +67,7 @@ impl Search {
 
     /// Adds to each package's sum the share of the shortest paths from `source` that
     /// pass through it.
-    pub(super) fn from(&mut self, source: u32, edges: Edges<&[AtomicU32]>, sums: &Sums) {
+    pub(crate) fn from(&mut self, source: u32, edges: Edges<&[AtomicU32]>, sums: &Sums) {
         self.reach(source, edges);
         self.accumulate(source, edges, sums);
     }
