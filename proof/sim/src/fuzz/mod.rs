@@ -9,6 +9,7 @@ mod node_inputs;
 mod packets;
 mod seeds;
 mod snapshots;
+mod states;
 
 use crate::check::{Check, ensure};
 use crate::dice::Dice;
@@ -22,6 +23,7 @@ use pagemesh_wire::local::{ReplyPacket, RequestPacket};
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::multicast_batch::{self, MulticastBatch};
 use pagemesh_wire::peer::Message;
+use states::States;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -47,11 +49,13 @@ pub enum Target {
     Scripts,
     /// Files of saved segments.
     SnapshotRead,
+    /// States of nodes, as one daemon hands them to another.
+    StateRead,
 }
 
 impl Target {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::PeerDecode,
         Self::LocalDecode,
         Self::DiffApply,
@@ -61,6 +65,7 @@ impl Target {
         Self::NodeInputs,
         Self::Scripts,
         Self::SnapshotRead,
+        Self::StateRead,
     ];
 
     fn name(self) -> &'static str {
@@ -74,6 +79,7 @@ impl Target {
             Self::NodeInputs => "node_inputs",
             Self::Scripts => "scripts",
             Self::SnapshotRead => "snapshot_read",
+            Self::StateRead => "state_read",
         }
     }
 
@@ -137,18 +143,20 @@ pub struct Fuzz {
     target: Target,
     corpus: Vec<Vec<u8>>,
     victims: Victims,
+    states: States,
 }
 
 impl Fuzz {
     /// Sets a target up.
     ///
     /// # Errors
-    /// If its corpus cannot be read.
+    /// If its corpus or the documents of former versions cannot be read.
     pub fn new(target: Target) -> Result<Self, String> {
         Ok(Self {
             target,
             corpus: target.corpus()?,
             victims: Victims::new(),
+            states: States::read()?,
         })
     }
 
@@ -197,6 +205,7 @@ impl Fuzz {
             Target::PathPackets => packets::path_packets(input),
             Target::NodeInputs => self.victims.suffer(input).map(|_| ()),
             Target::SnapshotRead => snapshots::snapshot_read(input).map(drop),
+            Target::StateRead => self.states.suffer(input).map(drop),
             Target::Scripts => {
                 scripts(&String::from_utf8_lossy(input));
                 Ok(())

@@ -55,6 +55,7 @@ impl Target {
             Self::PathPackets => super::packets::seeds(),
             Self::NodeInputs => events(),
             Self::SnapshotRead => super::snapshots::seeds(),
+            Self::StateRead => super::states::seeds(),
             Self::Scripts => PLAYS.iter().map(|play| play.as_bytes().to_vec()).collect(),
         };
         let lines = inputs.iter().map(|input| hex(input) + "\n");

@@ -59,6 +59,24 @@ fn hostile_snapshots_are_refused_or_whole() {
 }
 
 #[test]
+fn damaged_states_are_refused_or_whole() {
+    fuzzed(Target::StateRead);
+}
+
+#[test]
+fn each_version_of_a_state_is_read_and_some_damage_is_not() {
+    let fuzz = Fuzz::new(Target::StateRead).expect("a corpus");
+    let read = |input: &Vec<u8>| fuzz.states.suffer(input) == Ok(true);
+    assert!(
+        fuzz.corpus
+            .iter()
+            .filter(|input| input.len() == 1)
+            .all(read)
+    );
+    assert!(!fuzz.corpus.iter().all(read));
+}
+
+#[test]
 fn hostile_packets_are_refused_or_mean_one_thing() {
     fuzzed(Target::PathPackets);
 }
