@@ -13,6 +13,9 @@ pub(super) const BYPASS: u64 = 17;
 /// and leaves alone the slots that the stopped one may still write to.
 pub(super) const TURN: Duration = Duration::from_secs(1);
 
+/// How often a writer tries to get one of the two locks.
+const ROUNDS: u32 = 3;
+
 /// Where the first page has the number of the newest state when a writer was found stopped; zero if
 /// none is.
 pub(super) const STOPPED: usize = 32;
@@ -27,6 +30,17 @@ pub(super) struct Turn {
 impl Board {
     /// Waits for this writer's turn.
     pub(super) fn turn(&self) -> Result<Turn> {
+        // A daemon that is being replaced gives neither lock, which says nothing of a writer.
+        for _ in 1..ROUNDS {
+            match self.either_turn() {
+                Err(Error::TimedOut) => {}
+                result => return result,
+            }
+        }
+        self.either_turn()
+    }
+
+    fn either_turn(&self) -> Result<Turn> {
         match self.segment.lock(WRITERS).lock_timeout(TURN) {
             Ok(guard) => Ok(Turn {
                 alone: true,
