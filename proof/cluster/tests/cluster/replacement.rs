@@ -241,15 +241,15 @@ fn daemons_are_replaced_in_order_again_and_again() {
 /// Effects at which daemons kill themselves, each counted when it is done and when it
 /// was noted: odd numbers die between the two.
 const EFFECTS: [&str; 9] = [
-    "Map:201",
-    "Fill:133",
-    "Send:801",
-    "Evict:101",
-    "Protect:67",
-    "ConfirmUse:40",
-    "Reply:61",
-    "LendLock:27",
-    "ReclaimLock:14",
+    "Map:301",
+    "Fill:200",
+    "Send:1201",
+    "Evict:151",
+    "Protect:100",
+    "ConfirmUse:60",
+    "Reply:91",
+    "LendLock:40",
+    "ReclaimLock:21",
 ];
 
 /// Starts every daemon again that has ended, until all is over.
@@ -275,7 +275,7 @@ fn daemons_die_between_any_two_effects() {
 
 #[test]
 fn daemons_die_when_a_stash_is_dropped() {
-    die_of("DropStash:67");
+    die_of("DropStash:101");
 }
 
 fn die_of(effect: &str) {

@@ -159,10 +159,10 @@ pub(crate) fn store(memory: &Mapping, at: usize, value: u64) {
     word.store(value, std::sync::atomic::Ordering::SeqCst);
 }
 
-/// How long a stress test goes on: `PAGEMESH_STRESS_SECONDS`, or two seconds.
+/// How long a stress test goes on: `PAGEMESH_STRESS_SECONDS`, or a few seconds.
 pub(crate) fn stress_time() -> Duration {
     let seconds = std::env::var("PAGEMESH_STRESS_SECONDS").ok();
-    let seconds = seconds.map_or(2.0, |text| text.parse().expect("a number of seconds"));
+    let seconds = seconds.map_or(3.0, |text| text.parse().expect("a number of seconds"));
     Duration::from_secs_f64(seconds)
 }
 
