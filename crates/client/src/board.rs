@@ -207,7 +207,7 @@ impl Board {
     ///
     /// # Errors
     /// [`Error::Invalid`] for states larger than the board's, and for boards opened read-only;
-    /// [`Error::TimedOut`] after six seconds, if two writers are stopped, or no daemon answers.
+    /// [`Error::TimedOut`] after two seconds, if two writers are stopped.
     pub fn publish(&mut self, state: &[u8]) -> Result<u64> {
         if self.writer.is_none() {
             return Err(Error::Invalid("the board was opened read-only"));

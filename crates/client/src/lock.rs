@@ -147,7 +147,7 @@ impl Lock {
         let (request, undo) = (Request::Lock { key }, Request::Unlock { key });
         let lock = connection.start(request, &[], Some(undo))?;
         if let Some(place) = place {
-            self.learn(&place.surely(true).finish(until)?.reply)?;
+            self.learn(&place.finish(until)?.reply)?;
         }
         let answer = lock.surely(true).finish(until)?;
         match answer.reply {
@@ -206,9 +206,7 @@ impl Lock {
         let mut slot = self.state.slot.load(Ordering::Relaxed);
         if slot == UNKNOWN {
             let key = self.segment.key(self.number);
-            let connection = self.segment.mesh().connection();
-            let call = connection.start(Request::LockSlot { key }, &[], None)?;
-            let answer = call.surely(true).finish(until)?;
+            let answer = self.segment.mesh().ask(Request::LockSlot { key }, until)?;
             slot = self.learn(&answer.reply)?;
         }
         let word = self.segment.area().word(slot);

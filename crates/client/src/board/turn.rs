@@ -13,7 +13,7 @@ pub(super) const BYPASS: u64 = 17;
 /// and leaves alone the slots that the stopped one may still write to.
 pub(super) const TURN: Duration = Duration::from_secs(1);
 
-/// How often a writer tries to get one of the two locks.
+/// How often a writer asks for its turn if its daemon does not answer.
 const ROUNDS: u32 = 3;
 
 /// Where the first page has the number of the newest state when a writer was found stopped; zero if
@@ -30,10 +30,10 @@ pub(super) struct Turn {
 impl Board {
     /// Waits for this writer's turn.
     pub(super) fn turn(&self) -> Result<Turn> {
-        // A daemon that is being replaced gives neither lock, which says nothing of a writer.
+        // While a daemon is replaced on a busy host, it does not answer: that says nothing of a writer.
         for _ in 1..ROUNDS {
             match self.either_turn() {
-                Err(Error::TimedOut) => {}
+                Err(Error::DaemonSilent) => {}
                 result => return result,
             }
         }
