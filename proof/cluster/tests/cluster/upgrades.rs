@@ -16,6 +16,10 @@ use std::sync::atomic::Ordering::Relaxed;
 /// As [`Plan::experiment`](pagemesh_cli::sandbox::Plan::experiment) says it.
 const FORMER: &str = "edition=former";
 
+/// The versions of the protocol of the two editions.
+const SPOKEN_BEFORE: u8 = 4;
+const SPOKEN_NOW: u8 = Versions::SPOKEN.newest;
+
 /// A program built from a commit that speaks the former version: `scripts/roll-commits`.
 const FORMER_PROGRAM: &str = "PAGEMESH_FORMER_PROGRAM";
 
@@ -46,14 +50,18 @@ impl<'a> Editions<'a> {
             cluster.replace_by(node, self.present).unwrap();
             let renewed = 0..=node;
             let last = node == NODES - 1;
-            expect_spoken(cluster, renewed, if last { 5 } else { 4 });
+            expect_spoken(
+                cluster,
+                renewed,
+                if last { SPOKEN_NOW } else { SPOKEN_BEFORE },
+            );
         }
         expect_programs(cluster, self.present.program);
         // The coordinator is neither the first nor the last.
         for (done, node) in [2, 0, 3, 1].into_iter().enumerate() {
             cluster.replace_by(node, self.former).unwrap();
             let renewed = [2, 0, 3, 1].into_iter().skip(done + 1);
-            expect_spoken(cluster, renewed, 4);
+            expect_spoken(cluster, renewed, SPOKEN_BEFORE);
         }
     }
 }
@@ -83,7 +91,7 @@ fn expect_programs(cluster: &Cluster, program: &Path) {
     let mut command = cluster.node(0).command(program);
     let output = command.args(["status", "-o", "json"]).output().unwrap();
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(document["protocol"]["spoken"], 5, "{document}");
+    assert_eq!(document["protocol"]["spoken"], SPOKEN_NOW, "{document}");
 }
 
 /// Programs in memory of policy `release`, and ones with a board, beside those of the stage.
@@ -208,13 +216,13 @@ fn a_daemon_that_is_put_back_joins_a_newer_cluster_as_well() {
     let Some(cluster) = Cluster::of(lasting(2)) else {
         return;
     };
-    expect_spoken(&cluster, [0, 1], 5);
+    expect_spoken(&cluster, [0, 1], SPOKEN_NOW);
     let variant = Variant {
         program: cluster.program(),
         experiment: FORMER,
     };
     cluster.replace_by(1, variant).unwrap();
-    expect_spoken(&cluster, [0], 4);
+    expect_spoken(&cluster, [0], SPOKEN_BEFORE);
     let mut command = cluster.node(0).command(cluster.program());
     let output = command.arg("status").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
@@ -222,6 +230,6 @@ fn a_daemon_that_is_put_back_joins_a_newer_cluster_as_well() {
     // Its journal is of the same build, and it goes on as the present edition.
     cluster.kill(1).unwrap();
     cluster.restart(1).unwrap();
-    expect_spoken(&cluster, [0, 1], 5);
+    expect_spoken(&cluster, [0, 1], SPOKEN_NOW);
     assert_eq!(cluster.mesh(1).status().unwrap().takeovers, 2);
 }
