@@ -51,7 +51,8 @@ fn reap(stage: &Stage<'_>, over: &AtomicBool, sealed: bool) {
     let start = |victim| stage.player(stage.processes + victim, "--victim");
     let mut victims: Vec<Player> = (0..VICTIMS).map(start).collect();
     let (mut daemons, mut processes) = (0, 0);
-    while !over.load(Relaxed) {
+    // On a busy host all may be over before anything has died.
+    while !over.load(Relaxed) || daemons == 0 || processes == 0 {
         std::thread::sleep(Duration::from_micros(dice.below(60_000) as u64));
         if daemons < kills() && dice.once_in(DAEMONS) {
             strike(stage.cluster, dice.below(stage.cluster.nodes().len()));
@@ -67,7 +68,6 @@ fn reap(stage: &Stage<'_>, over: &AtomicBool, sealed: bool) {
         }
     }
     eprintln!("{daemons} daemons and {processes} processes were killed");
-    assert!(daemons > 0 && processes > 0);
     if sealed {
         expect_no_forgeries(stage);
     }
