@@ -3,6 +3,7 @@
 
 use super::{Exploration, Setting, explore, replay};
 use crate::canary::Canary;
+use crate::small::settings::files;
 use crate::workers::for_each;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,18 +11,6 @@ use std::sync::Mutex;
 
 /// More than any exploration of the tests has.
 const LIMIT: usize = 2_000_000;
-
-fn files(folder: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let entries = fs::read_dir(folder).expect("the folder is there");
-    let mut files: Vec<PathBuf> = entries
-        .map(|entry| entry.expect("readable").path())
-        .collect();
-    files.retain(|path| path.extension().is_some_and(|kind| kind == "txt"));
-    files.sort();
-    assert!(!files.is_empty());
-    files
-}
 
 fn setting(path: &Path) -> Setting {
     let text = fs::read_to_string(path).expect("readable");

@@ -1,14 +1,18 @@
-//! The frame of the small simulators (policies `release`, `views`, `private`, shared pages of files), of their
-//! explorers, and of that of takeovers: real nodes on hosts with numbers, one queue of events, one executor that hands effects
-//! to the world and refuses what its policy never does.
+//! The frame of the small simulators (policies `release`, `views`, `private`, shared pages of files), of
+//! their explorers, and of that of takeovers: real nodes on hosts with numbers, one queue of events, one
+//! executor that hands effects to the world and refuses what its policy never does.
 //!
 //! A world of one of them has no journals, seals or scenarios: [`crate::world`] has.
 
 mod driver;
+mod packet;
 mod queue;
 pub(crate) mod search;
+#[cfg(test)]
+pub(crate) mod settings;
 
 pub(crate) use driver::{Driver, Executor, Turn, input};
+pub(crate) use packet::Packet;
 pub(crate) use queue::{Log, Queue};
 
 use core::net::SocketAddr;

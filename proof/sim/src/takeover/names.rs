@@ -116,7 +116,7 @@ impl Names {
         });
     }
 
-    /// Somebody looks: the segment was made by this thread, or is not there.
+    /// A coordinator knows the segment as made by this thread, or knows none of this name.
     pub(super) fn seen(&mut self, made: Option<u8>) -> Check {
         self.change(|story| (story.made == made).then_some(story));
         self.possible(|| match made {

@@ -1,7 +1,5 @@
 use super::{TakeoverMistake, TakeoverSetting, explore_takeover};
-use crate::workers::for_each;
-use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use crate::small::settings::{self, explore_each};
 
 /// More states than any exploration of the tests has.
 const LIMIT: usize = 200_000;
@@ -9,33 +7,16 @@ const LIMIT: usize = 200_000;
 /// The settings in `explorations/takeover`, each explored to the last state; those in
 /// `explorations/takeover/large` take longer and are for `cargo xtask explore`.
 fn settings(folder: &str) -> Vec<(String, TakeoverSetting)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let entries = std::fs::read_dir(folder).expect("the folder is there");
-    let files = entries.map(|entry| entry.expect("readable").path());
-    let mut files: Vec<_> = files.filter(|path| path.is_file()).collect();
-    files.sort();
-    let parsed = files.into_iter().map(|path| {
-        let name = path.file_stem().unwrap_or_default().display().to_string();
-        let text = std::fs::read_to_string(&path).expect("readable");
-        assert!(TakeoverSetting::is_one(&text), "{name}");
-        let setting = TakeoverSetting::parse(&text);
-        let setting = setting.unwrap_or_else(|why| panic!("{name}: {why}"));
-        (name, setting)
-    });
-    parsed.collect()
+    settings::settings(folder, |text| {
+        assert!(TakeoverSetting::is_one(text), "{text}");
+        TakeoverSetting::parse(text)
+    })
 }
 
 #[test]
 fn every_state_of_a_takeover_holds() {
-    let states = AtomicUsize::new(0);
-    for_each(settings("explorations/takeover"), |(name, setting)| {
-        let visited = explore_takeover(&setting, LIMIT);
-        let visited = visited.unwrap_or_else(|why| panic!("{name}: {why}"));
-        println!("{name}: {visited}");
-        assert!(visited.ends > 0, "{name} never ends");
-        states.fetch_add(visited.states, Ordering::Relaxed);
-    });
-    let states = states.into_inner();
+    let settings_of_tests = settings("explorations/takeover");
+    let states = explore_each(settings_of_tests, |one| explore_takeover(one, LIMIT));
     assert!(states > 100_000, "{states}: the explorations have shrunk");
     assert!(!settings("explorations/takeover/large").is_empty());
 }

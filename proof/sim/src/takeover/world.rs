@@ -4,7 +4,7 @@ use super::names::Names;
 use super::setting::{Luck, Op, TakeoverMistake};
 use crate::explore::timeless::Timeless;
 use crate::small::search::State;
-use crate::small::{Check, Driver, Turn};
+use crate::small::{Check, Driver, Packet, Turn};
 use pagemesh_core::{At, Event, Mappings, Node, PageRange, Reply, Rights, Source, Time, limits};
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{Call, Health, Message, Refusal, Reply as PeerReply};
@@ -26,7 +26,7 @@ const HOSTS: usize = 3;
 /// A step of all clocks: every repetition and every sign of life is due then.
 const TICK: Duration = limits::JOIN_RETRY;
 
-/// Who has been silent for longer counts as silent.
+/// A node from which nothing came for longer counts as silent.
 const SILENCE: Duration = Duration::from_millis(400);
 
 /// Nodes measure from no longer ago, until a silence makes them refuse requests, which is not
@@ -38,14 +38,6 @@ const PROMOTE: Ticket = Ticket(9000);
 
 /// Calls of a node between two looks at its deadlines.
 const ROUNDS: usize = 400;
-
-/// A datagram under way.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Packet {
-    from: usize,
-    to: usize,
-    bytes: Rc<[u8]>,
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Life {
@@ -60,7 +52,7 @@ enum Life {
 /// From whom the first host is cut off.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Cut {
-    Nobody,
+    None,
     One(usize),
     All,
 }
@@ -180,7 +172,7 @@ impl Driver for World {
             Message::Heartbeat { .. } | Message::HeartbeatAck { .. }
         );
         if !is_beat {
-            // What is repeated to a host that stands still waits there once.
+            // A host that stands still keeps one of equal datagrams: repetitions would have no end.
             let waits = self.lives[to] == Life::Still;
             let wire = self.wire(from, to);
             if !waits || !wire.contains(&packet) {
@@ -256,7 +248,7 @@ impl World {
 
     fn is_cut(&self, from: usize, to: usize) -> bool {
         match self.cut {
-            Cut::Nobody => false,
+            Cut::None => false,
             Cut::One(host) => [(COORDINATOR, host), (host, COORDINATOR)].contains(&(from, to)),
             Cut::All => [from, to].contains(&COORDINATOR),
         }
@@ -399,7 +391,7 @@ impl State for World {
     fn is_over(&self) -> bool {
         self.is_still()
             && self.late.is_empty()
-            && self.cut == Cut::Nobody
+            && self.cut == Cut::None
             && !self.lives.contains(&Life::Still)
             && !self.asked
             && (0..self.threads.len()).all(|thread| self.is_done(thread))

@@ -1,9 +1,7 @@
 use super::explore::suffer;
 use super::{ViewsMistake, ViewsRun, ViewsSeen, ViewsSetting, explore_views, views};
 use crate::plan::Profile;
-use crate::workers::for_each;
-use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use crate::small::settings::{self, explore_each};
 
 fn seeds(seeds: std::ops::Range<u64>, profile: Profile, replicas: u8) -> ViewsSeen {
     let mut all = ViewsSeen::default();
@@ -100,34 +98,13 @@ const LIMIT: usize = 300_000;
 /// The settings in `explorations/views`, each explored to the last state; those in
 /// `explorations/views/large` take longer and are for `cargo xtask explore`.
 fn settings(folder: &str) -> Vec<(String, ViewsSetting)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let entries = std::fs::read_dir(folder).expect("the folder is there");
-    let files = entries.map(|entry| entry.expect("readable").path());
-    let mut files: Vec<_> = files.filter(|path| path.is_file()).collect();
-    files.sort();
-    let parsed = files.into_iter().map(|path| {
-        let text = std::fs::read_to_string(&path).expect("readable");
-        let setting = ViewsSetting::parse(&text);
-        let name = path.display().to_string();
-        (
-            name.clone(),
-            setting.unwrap_or_else(|why| panic!("{name}: {why}")),
-        )
-    });
-    parsed.collect()
+    settings::settings(folder, ViewsSetting::parse)
 }
 
 #[test]
 fn every_state_of_three_nodes_with_a_view_holds() {
-    let states = AtomicUsize::new(0);
-    for_each(settings("explorations/views"), |(name, setting)| {
-        let visited = explore_views(&setting, LIMIT);
-        let visited = visited.unwrap_or_else(|why| panic!("{name}: {why}"));
-        println!("{name}: {visited}");
-        assert!(visited.ends > 0, "{name} never ends");
-        states.fetch_add(visited.states, Ordering::Relaxed);
-    });
-    let states = states.into_inner();
+    let settings_of_tests = settings("explorations/views");
+    let states = explore_each(settings_of_tests, |one| explore_views(one, LIMIT));
     assert!(states > 50_000, "{states}: the explorations have shrunk");
     assert!(!settings("explorations/views/large").is_empty());
 }

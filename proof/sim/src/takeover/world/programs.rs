@@ -146,7 +146,7 @@ impl World {
                 return Err(format!("INV-standby-knows: {why}"));
             }
         }
-        let made = match look(&host.node.clone(), host.clock)? {
+        let made = match look(&host.node, host.clock)? {
             Some(info) => Some(self.maker(&info)?),
             None => None,
         };

@@ -41,7 +41,7 @@ impl World {
             mistake: None,
             hosts: (0..HOSTS).map(host).collect(),
             lives: [Life::Unborn; HOSTS],
-            cut: Cut::Nobody,
+            cut: Cut::None,
             wires: vec![VecDeque::new(); HOSTS * HOSTS],
             late: Vec::new(),
             beats: VecDeque::new(),

@@ -206,7 +206,7 @@ impl World {
             });
             return;
         }
-        // Whoever finds that there is no coordinator tries again.
+        // A standby whose coordinator is gone is promoted again, for as long as it takes.
         for host in (0..HOSTS).filter(|host| self.is_still() && self.could_take_over(*host)) {
             add(format!("promote n{} again", host + 1), &|world| {
                 world.promote(host)
@@ -237,9 +237,9 @@ impl World {
                 Ok(())
             });
         }
-        if self.cut != Cut::Nobody {
+        if self.cut != Cut::None {
             add("the network is mended".into(), &|world| {
-                world.cut = Cut::Nobody;
+                world.cut = Cut::None;
                 Ok(())
             });
         } else if life == Life::Up && luck.cut > 0 {

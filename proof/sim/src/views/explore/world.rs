@@ -5,7 +5,7 @@ use super::setting::{Luck, Op};
 use crate::explore::timeless::Timeless;
 use crate::network::kind;
 use crate::small::search::State;
-use crate::small::{self, Check, Driver, Turn, address};
+use crate::small::{self, Check, Driver, Packet, Turn, address};
 use pagemesh_core::{
     At, Event, Input, Mappings, Node, PageRange, Reply, Request, Rights, Source, Time,
 };
@@ -55,14 +55,6 @@ const fn view(consistent: bool, short: bool, data_driven: bool) -> View {
         short,
         data_driven,
     }
-}
-
-/// A datagram under way.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Packet {
-    from: usize,
-    to: usize,
-    bytes: Rc<[u8]>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
