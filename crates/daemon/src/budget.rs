@@ -175,6 +175,9 @@ impl Driver {
         let mut budgets = budget
             .options
             .budgets(host, borrowed, self.node.frames_used());
+        if self.node.frames_used() > u64::from(budgets.frames.0) {
+            self.executor.pages.changes.rest();
+        }
         let current = budget.current;
         budgets.busy = current.busy;
         if budgets.lend.0 > 0 && now >= budget.counted + COUNTED {

@@ -40,7 +40,7 @@ impl Pages {
 
     /// Contents with diffs applied.
     pub(crate) fn merge(
-        &self,
+        &mut self,
         at: At,
         source: Source,
         (names, rules): (&[DiffName], &[Rule]),
@@ -48,7 +48,7 @@ impl Pages {
     ) -> Result<Box<PageBytes>, Error> {
         let mut page = self.copy(at, source, payload)?;
         let keys = names.iter().map(|name| key(at.0, *name));
-        pagemesh_reduce::merge(&self.changes, keys, rules, &mut page)?;
+        pagemesh_reduce::merge(&mut self.changes, keys, rules, &mut page)?;
         Ok(page)
     }
 
@@ -235,8 +235,13 @@ mod tests {
         let mut elsewhere = [0; PAGE];
         for (interval, sum) in [(1, 40), (2, 45), (3, 45)] {
             let own = key(AT.0, name(1, interval));
-            pagemesh_reduce::merge(&pages.changes, [own].into_iter(), &rules, &mut elsewhere)
-                .unwrap();
+            pagemesh_reduce::merge(
+                &mut pages.changes,
+                [own].into_iter(),
+                &rules,
+                &mut elsewhere,
+            )
+            .unwrap();
             assert_eq!((elsewhere[0], number(&elsewhere)), (0, sum));
         }
         // Made by the daemon before: what was stored since is still to be written down.
@@ -252,7 +257,7 @@ mod tests {
         let last = key(AT.0, name(1, 5));
         pages.capture_stopped(last, &rules, &mut counters).unwrap();
         let mut rest = [0; PAGE];
-        pagemesh_reduce::merge(&pages.changes, [last].into_iter(), &rules, &mut rest).unwrap();
+        pagemesh_reduce::merge(&mut pages.changes, [last].into_iter(), &rules, &mut rest).unwrap();
         assert_eq!(number(&rest), 1);
     }
 

@@ -481,6 +481,10 @@ impl Daemon {
         } = self;
         driver.executor.acknowledge();
         if let Some(schema) = driver.executor.life.handed_over {
+            // The other release may know of no deferred diffs.
+            if let Err(error) = driver.executor.pages.changes.settle_all() {
+                tracing::error!(%error, "a diff could not be made for another release");
+            }
             // This is the last the journal is told: no log may follow the document. If the
             // document does not fit, a daemon of the same build still has the snapshot and its log.
             let registry = driver.executor.registry_in(schema);

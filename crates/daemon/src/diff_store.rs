@@ -52,10 +52,11 @@ const SIZES: [usize; 5] = [PAGE, 64, 256, 1024, 4736];
 /// synchronizations: 16 GiB of them.
 const SLOTS: usize = 1 << 22;
 
-/// Free slots of a page each that keep their memory, 128 MiB: a program that stores to an array in
-/// each of its phases gets as many twins again in the next one. Giving the memory back and getting it
-/// again takes longer than copying a page. It is given back when a segment goes.
-const WARM: usize = 1 << 15;
+/// Free slots of a page each that keep their memory, 256 MiB: a program that stores to an array in
+/// each of its phases gets as many twins again in the next one, and twice as many where no
+/// collection came between. Giving the memory back and getting it again takes longer than copying
+/// a page. It is given back when a segment goes, or when the host is short of memory.
+const WARM: usize = 1 << 16;
 
 /// Of these, the ones that keep their memory when a segment goes.
 const WARM_LEAST: usize = 1024;
@@ -72,10 +73,14 @@ const STEP: usize = PAGE;
 const BATCH: usize = 128 << 10;
 
 /// Words of a label: the segment; the page and one, or zero if the slot is free; the
-/// interval; and the rest: length, node, and whether it is a diff.
+/// interval; and the rest: length, node, and what it is.
 const LABEL: usize = 4;
 
+/// In a label without these bits is a twin.
 const DIFF: u64 = 1 << 63;
+const BEFORE: u64 = 1 << 62;
+const AFTER: u64 = 1 << 61;
+const KINDS: u64 = DIFF | BEFORE | AFTER;
 
 const SHAPE: Shape = Shape {
     words: SIZES.len() * SLOTS * LABEL,
@@ -180,22 +185,29 @@ impl DiffStore {
         let page = u32::try_from(load(1).checked_sub(1)?).ok()?;
         let (segment, page) = (SegmentId(load(0)), PageIndex(page));
         let rest = load(3);
-        if rest & DIFF == 0 {
-            return Some(Label::Twin((segment, page)));
-        }
-        Some(Label::Diff(DiffKey {
+        let key = DiffKey {
             segment,
             page,
             node: NodeId((rest >> 32) as u16),
             interval: load(2),
-        }))
+        };
+        Some(match rest & KINDS {
+            DIFF => Label::Diff(key),
+            BEFORE => Label::Before(key),
+            AFTER => Label::After(key),
+            _ => Label::Twin((segment, page)),
+        })
     }
 
     fn write_label(&self, place: Place, label: Label, length: usize) {
         let word = |index| self.word(place.row.into(), place.slot as usize, index);
+        let of =
+            |key: DiffKey, kind| (key.at(), key.interval, kind | (u64::from(key.node.0) << 32));
         let (at, interval, rest) = match label {
             Label::Twin(at) => (at, 0, 0),
-            Label::Diff(key) => (key.at(), key.interval, DIFF | (u64::from(key.node.0) << 32)),
+            Label::Diff(key) => of(key, DIFF),
+            Label::Before(key) => of(key, BEFORE),
+            Label::After(key) => of(key, AFTER),
         };
         word(2).store(interval, Ordering::Release);
         word(3).store(rest | length as u64, Ordering::Release);
@@ -270,6 +282,14 @@ impl Slots for DiffStore {
     fn bytes_mut(&mut self, place: Place) -> &mut [u8] {
         let range = self.range(place);
         &mut self.region.bytes_mut()[range]
+    }
+
+    fn relabel(&mut self, place: Place, label: Label) -> Place {
+        let length = self.range(place).len();
+        // The page stays the same, and a twin has no interval; so the word that says what it is
+        // changes everything at once.
+        self.write_label(place, label, length);
+        place
     }
 
     fn free(&mut self, place: Place) {
@@ -444,7 +464,7 @@ mod tests {
             let twin = store.twin_of(key(index, 1).at());
             let expected = (index % 3 != 2).then_some(index as u8);
             assert_eq!(twin.map(|twin| twin[8]), expected, "page {index}");
-            assert_eq!(store.diff(key(index, 7)).is_some(), index % 3 != 0);
+            assert_eq!(store.has_diff(key(index, 7)), index % 3 != 0);
         }
         store.forget(SegmentId(1 << 48));
         assert_eq!((store.counts(), store.bytes()), ((0, 0), 0));
@@ -472,6 +492,53 @@ mod tests {
         page[6] = 1;
         assert_eq!(store.capture(key(0, 1), &page, Keep::Twin), Ok(1));
         assert_eq!(store.capture(key(0, 2), &page, Keep::Nothing), Ok(1));
-        assert_eq!(store.diff(key(0, 1)), Some(diff.as_slice()));
+        assert_eq!(store.diff(key(0, 1)), Ok(diff.as_slice()));
+    }
+
+    #[test]
+    fn the_next_daemon_makes_what_was_deferred() {
+        let at = key(0, 1).at();
+        for dropped in [false, true] {
+            let mut store = Store::new(DiffStore::create().unwrap());
+            store.twin(at, &[1; PAGE]).unwrap();
+            store.capture(key(0, 1), &[2; PAGE], Keep::Twin).unwrap();
+            if dropped {
+                store.drop_twin(at);
+            }
+            let held = (store.counts(), store.bytes());
+            let mut store = restart(store);
+            assert_eq!((store.counts(), store.bytes()), held);
+            assert!(store.made(key(0, 1)).is_err(), "not yet");
+            let again = store.capture(key(0, 1), &[3; PAGE], Keep::Twin);
+            assert_eq!(again, Ok(PAGE), "its last operation once more");
+            let twin = store.twin_of(at);
+            assert_eq!(twin, (!dropped).then_some([2; PAGE].as_slice()));
+            let mut page = [1; PAGE];
+            store.merge([key(0, 1)].into_iter(), &mut page).unwrap();
+            assert_eq!(page, [2; PAGE]);
+        }
+    }
+
+    #[test]
+    fn a_daemon_may_end_at_each_step_of_deferring() {
+        let at = key(0, 1).at();
+        // After the former twin got its new label: there is no twin.
+        let mut store = Store::new(DiffStore::create().unwrap());
+        store.twin(at, &[1; PAGE]).unwrap();
+        let place = Place { row: 0, slot: 0 };
+        store.slots_mut().relabel(place, Label::Before(key(0, 1)));
+        let mut store = restart(store);
+        store.capture(key(0, 1), &[3; PAGE], Keep::Twin).unwrap();
+        assert_eq!(store.twin_of(at), Some([3; PAGE].as_slice()));
+        // After the diff was made, and before what it was made of was dropped.
+        let mut diff = Vec::new();
+        encode(&[1; PAGE], &[3; PAGE], &mut diff);
+        store
+            .slots_mut()
+            .keep(Label::Diff(key(0, 1)), &diff)
+            .unwrap();
+        let mut store = restart(store);
+        assert_eq!(store.counts(), (1, 1));
+        assert_eq!(store.diff(key(0, 1)), Ok(diff.as_slice()));
     }
 }

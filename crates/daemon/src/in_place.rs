@@ -65,12 +65,12 @@ impl Pages {
         made
     }
 
-    fn apply(&self, (keys, rules): How<'_>, page: &mut PageBytes) -> Result<(), Error> {
-        pagemesh_reduce::merge(&self.changes, keys.iter().copied(), rules, page)
+    fn apply(&mut self, (keys, rules): How<'_>, page: &mut PageBytes) -> Result<(), Error> {
+        pagemesh_reduce::merge(&mut self.changes, keys.iter().copied(), rules, page)
     }
 
     /// One call reads, one writes all of it.
-    fn rewrite(&self, at: At, how: How<'_>) -> Result<(), Error> {
+    fn rewrite(&mut self, at: At, how: How<'_>) -> Result<(), Error> {
         let mut page = [0; PAGE];
         self.look(at, &mut page)?;
         self.apply(how, &mut page)?;
@@ -89,7 +89,7 @@ impl Pages {
 
     /// The changed pieces, unless they are too many, or numbers: an addition under way would get
     /// lost.
-    fn few_pieces(&self, (keys, rules): How<'_>) -> Result<Option<Vec<Piece>>, Error> {
+    fn few_pieces(&mut self, (keys, rules): How<'_>) -> Result<Option<Vec<Piece>>, Error> {
         if !rules.is_empty() {
             return Ok(None);
         }

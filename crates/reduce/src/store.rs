@@ -20,7 +20,7 @@ pub fn capture<S: Slots>(
     if rules.is_empty() {
         return store.capture(key, now, keep);
     }
-    if store.diff(key).is_none() {
+    if !store.has_diff(key) {
         let twin = store.twin_of(key.at());
         let twin: Option<&Page> = twin.and_then(|twin| twin.try_into().ok());
         let mut encoded = Vec::new();
@@ -75,7 +75,7 @@ pub fn update_twin<S: Slots>(
 /// # Errors
 /// If a diff is not in the store; some of the others may have been applied to the page.
 pub fn merge<S: Slots>(
-    store: &Store<S>,
+    store: &mut Store<S>,
     keys: impl Iterator<Item = DiffKey> + Clone,
     rules: &[Rule],
     page: &mut Page,

@@ -10,9 +10,11 @@
 
 #![forbid(unsafe_code)]
 
+mod deferred;
 mod slots;
 mod store;
 
+pub use deferred::REWRITTEN;
 pub use slots::{Full, Heap, Label, Slots};
 pub use store::{Keep, Store};
 

@@ -12,6 +12,10 @@ pub enum Label {
     Twin(At),
     /// A diff.
     Diff(DiffKey),
+    /// The page before the interval of a deferred diff.
+    Before(DiffKey),
+    /// The page after the interval of a deferred diff, where it is not the twin any more.
+    After(DiffKey),
 }
 
 /// The storage is full.
@@ -36,10 +40,13 @@ pub trait Slots {
     /// The bytes in a slot, mutable.
     fn bytes_mut(&mut self, slot: Self::Slot) -> &mut [u8];
 
+    /// Gives stored bytes another label of the same page, at once.
+    fn relabel(&mut self, slot: Self::Slot, label: Label) -> Self::Slot;
+
     /// Frees a slot.
     fn free(&mut self, slot: Self::Slot);
 
-    /// Much was freed that will not be needed again: gives its memory back.
+    /// What was freed will not be needed again, or memory is short: gives its memory back.
     fn rest(&mut self) {}
 }
 
@@ -61,6 +68,13 @@ impl Slots for Heap {
 
     fn bytes_mut(&mut self, slot: Label) -> &mut [u8] {
         self.0.get_mut(&slot).map_or(&mut [], Vec::as_mut_slice)
+    }
+
+    fn relabel(&mut self, slot: Label, label: Label) -> Label {
+        if let Some(bytes) = self.0.remove(&slot) {
+            self.0.insert(label, bytes);
+        }
+        label
     }
 
     fn free(&mut self, slot: Label) {

@@ -1,5 +1,6 @@
 //! The store of twins and diffs.
 
+use crate::deferred::{Deferred, REWRITTEN};
 use crate::{At, DiffKey, Error, Heap, Label, Slots};
 use core::ops::{Range, RangeInclusive};
 use pagemesh_diff::{Diff, Lines, PAGE, Page, encode};
@@ -19,12 +20,16 @@ pub enum Keep {
 /// simulator are shorter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Store<S: Slots = Heap> {
-    slots: S,
-    twins: BTreeMap<At, S::Slot>,
+    pub(crate) slots: S,
+    pub(crate) twins: BTreeMap<At, S::Slot>,
     diffs: BTreeMap<DiffKey, S::Slot>,
+    /// Diffs that are made when they are needed: one of a page at most.
+    pub(crate) deferred: BTreeMap<At, Deferred<S::Slot>>,
+    /// Of so many words that are looked at, so many have changed in a page whose diff is deferred.
+    pub(crate) rewritten: usize,
     bytes: u64,
     /// A buffer for a diff while its length is not known.
-    draft: Draft,
+    pub(crate) draft: Draft,
 }
 
 /// What an empty twin stands for.
@@ -32,7 +37,7 @@ const ZEROS: &Page = &[0; PAGE];
 
 /// A buffer for reuse; its contents mean nothing between operations.
 #[derive(Clone, Debug, Default)]
-struct Draft(Vec<u8>);
+pub(crate) struct Draft(pub(crate) Vec<u8>);
 
 impl PartialEq for Draft {
     fn eq(&self, _: &Self) -> bool {
@@ -59,6 +64,8 @@ impl<S: Slots> Store<S> {
             slots,
             twins: BTreeMap::new(),
             diffs: BTreeMap::new(),
+            deferred: BTreeMap::new(),
+            rewritten: REWRITTEN,
             bytes: 0,
             draft: Draft::default(),
         }
@@ -70,6 +77,7 @@ impl<S: Slots> Store<S> {
         for (label, slot) in found {
             store.enter(label, slot);
         }
+        store.drop_made();
         store
     }
 
@@ -92,6 +100,7 @@ impl<S: Slots> Store<S> {
     /// If the page is longer than [`PAGE`].
     pub fn twin(&mut self, at: At, page: &[u8]) -> Result<(), Error> {
         assert!(page.len() <= PAGE);
+        self.settle_from_twin(at)?;
         if let Some(twin) = self.twins.get(&at).copied() {
             let twin = self.slots.bytes_mut(twin);
             if twin.len() == page.len() {
@@ -100,6 +109,10 @@ impl<S: Slots> Store<S> {
             }
             self.drop_twin(at);
         }
+        self.keep_twin(at, page)
+    }
+
+    pub(crate) fn keep_twin(&mut self, at: At, page: &[u8]) -> Result<(), Error> {
         let label = Label::Twin(at);
         let slot = self.slots.keep(label, page)?;
         self.enter(label, slot);
@@ -112,6 +125,7 @@ impl<S: Slots> Store<S> {
     /// # Errors
     /// If the storage is full.
     pub fn twin_of_zeros(&mut self, at: At) -> Result<(), Error> {
+        self.settle_from_twin(at)?;
         self.drop_twin(at);
         let label = Label::Twin(at);
         let slot = self.slots.keep(label, &[])?;
@@ -125,20 +139,24 @@ impl<S: Slots> Store<S> {
         Some(self.twin_in(*slot))
     }
 
-    fn twin_in(&self, slot: S::Slot) -> &[u8] {
+    pub(crate) fn twin_in(&self, slot: S::Slot) -> &[u8] {
         let bytes = self.slots.bytes(slot);
         if bytes.is_empty() { ZEROS } else { bytes }
     }
 
     /// Drops the twin of a page, and with it the record of what was changed since.
     pub fn drop_twin(&mut self, at: At) {
-        if let Some(slot) = self.twins.remove(&at) {
-            self.free(slot);
+        let Some(slot) = self.twins.remove(&at) else {
+            return;
+        };
+        match self.deferred.get_mut(&at) {
+            Some(deferred) if deferred.is_of_twin() => deferred.keep_after(&mut self.slots, slot),
+            _ => self.free(slot),
         }
     }
 
     /// Makes a diff of this node from the twin and the page `now`, and stores it as `key`. Returns
-    /// the number of changed bytes.
+    /// the number of changed bytes, or an upper bound of it if the diff is deferred.
     ///
     /// # Errors
     /// If there is no twin and the diff was not made before, or if the storage is full.
@@ -146,8 +164,12 @@ impl<S: Slots> Store<S> {
     /// # Panics
     /// If the twin has another length than the page.
     pub fn capture(&mut self, key: DiffKey, now: &[u8], keep: Keep) -> Result<usize, Error> {
-        if self.diffs.contains_key(&key) {
-            return self.captured_before(key, keep);
+        if self.has_diff(key) {
+            return self.captured_before(key, now, keep);
+        }
+        self.settle(key.at())?;
+        if keep == Keep::Twin && self.is_rewritten(key.at(), now) {
+            return self.defer(key, now);
         }
         let twin = *self.twins.get(&key.at()).ok_or(Error::NoTwin(key.at()))?;
         let mut draft = std::mem::take(&mut self.draft.0);
@@ -170,7 +192,10 @@ impl<S: Slots> Store<S> {
     }
 
     /// The previous daemon made the diff, from a page that may have been written since.
-    fn captured_before(&mut self, key: DiffKey, keep: Keep) -> Result<usize, Error> {
+    fn captured_before(&mut self, key: DiffKey, now: &[u8], keep: Keep) -> Result<usize, Error> {
+        if self.is_deferred(key) {
+            return self.deferred_before(key, now, keep);
+        }
         let changed = self.checked(key)?.len();
         match keep {
             Keep::Nothing => self.drop_twin(key.at()),
@@ -192,15 +217,33 @@ impl<S: Slots> Store<S> {
     /// If it is not a valid diff, or the storage is full.
     pub fn insert(&mut self, key: DiffKey, encoded: &[u8]) -> Result<(), Error> {
         Diff::check(encoded)?;
-        if self.diffs.contains_key(&key) {
+        if self.has_diff(key) {
             return Ok(());
         }
         self.keep_diff(key, encoded)
     }
 
-    /// An encoded diff.
-    pub fn diff(&self, key: DiffKey) -> Option<&[u8]> {
-        self.diffs.get(&key).map(|slot| self.slots.bytes(*slot))
+    /// Whether a diff is here, made or deferred.
+    pub fn has_diff(&self, key: DiffKey) -> bool {
+        self.diffs.contains_key(&key) || self.is_deferred(key)
+    }
+
+    /// An encoded diff. A deferred one is made.
+    ///
+    /// # Errors
+    /// If it is not in the store, or cannot be made because the storage is full.
+    pub fn diff(&mut self, key: DiffKey) -> Result<&[u8], Error> {
+        self.settle_diff(key)?;
+        self.made(key)
+    }
+
+    /// An encoded diff that is not deferred.
+    ///
+    /// # Errors
+    /// If it is not in the store, or deferred.
+    pub fn made(&self, key: DiffKey) -> Result<&[u8], Error> {
+        let slot = self.diffs.get(&key).ok_or(Error::NoDiff(key))?;
+        Ok(self.slots.bytes(*slot))
     }
 
     /// Applies diffs to a page in the order given: later ones overwrite earlier ones.
@@ -208,7 +251,7 @@ impl<S: Slots> Store<S> {
     /// # Errors
     /// If a diff is not in the store or goes beyond the page; then nothing has changed.
     pub fn merge(
-        &self,
+        &mut self,
         keys: impl Iterator<Item = DiffKey> + Clone,
         page: &mut [u8],
     ) -> Result<(), Error> {
@@ -216,7 +259,7 @@ impl<S: Slots> Store<S> {
             fits(&self.checked(diff)?, page.len())?;
         }
         for diff in keys {
-            apply_any(&self.checked(diff)?, page);
+            apply_any(&self.checked_made(diff)?, page);
         }
         Ok(())
     }
@@ -227,6 +270,7 @@ impl<S: Slots> Store<S> {
     /// # Errors
     /// If it is not in the store or goes beyond the page; then nothing has changed.
     pub fn update_twin(&mut self, key: DiffKey) -> Result<(), Error> {
+        self.settle_from_twin(key.at())?;
         let slot = *self.diffs.get(&key).ok_or(Error::NoDiff(key))?;
         let Some(mut twin) = self.twins.get(&key.at()).copied() else {
             return Ok(());
@@ -252,17 +296,22 @@ impl<S: Slots> Store<S> {
     ///
     /// # Errors
     /// If a diff is not in the store.
-    pub fn overlap(&self, one: DiffKey, other: DiffKey) -> Result<Vec<Range<usize>>, Error> {
-        Ok(self.checked(one)?.overlap(&self.checked(other)?))
+    pub fn overlap(&mut self, one: DiffKey, other: DiffKey) -> Result<Vec<Range<usize>>, Error> {
+        self.settle_diff(one)?;
+        self.settle_diff(other)?;
+        Ok(self.checked_made(one)?.overlap(&self.checked_made(other)?))
     }
 
-    /// A diff whose changes can be read.
+    /// A diff whose changes can be read. A deferred one is made.
     ///
     /// # Errors
-    /// If it is not in the store.
-    pub fn checked(&self, key: DiffKey) -> Result<Diff<'_>, Error> {
-        let encoded = self.diff(key).ok_or(Error::NoDiff(key))?;
-        Ok(Diff::check(encoded)?)
+    /// As [`Self::diff`].
+    pub fn checked(&mut self, key: DiffKey) -> Result<Diff<'_>, Error> {
+        Ok(Diff::check(self.diff(key)?)?)
+    }
+
+    fn checked_made(&self, key: DiffKey) -> Result<Diff<'_>, Error> {
+        Ok(Diff::check(self.made(key)?)?)
     }
 
     /// Drops the diffs of a segment that no node will ask for any more: for each node those of its
@@ -276,12 +325,14 @@ impl<S: Slots> Store<S> {
             .filter(gone)
             .collect();
         self.forget_diffs(gone);
+        self.forget_deferred(segment, |key| key.interval <= through(key.node));
     }
 
     /// Drops the diffs of one page.
     pub fn forget_page(&mut self, at: At) {
         let gone: Vec<_> = self.diffs_of_page(at).collect();
         self.forget_diffs(gone);
+        self.drop_deferred(at);
     }
 
     /// Drops all twins and diffs of a segment.
@@ -292,15 +343,21 @@ impl<S: Slots> Store<S> {
             .map(|(key, _)| *key)
             .collect();
         self.forget_diffs(diffs);
+        self.forget_deferred(segment, |_| true);
         let twins = (segment, PageIndex(0))..=(segment, PageIndex(u32::MAX));
         let twins: Vec<_> = self.twins.range(twins).map(|(at, _)| *at).collect();
         for at in twins {
             self.drop_twin(at);
         }
+        self.rest();
+    }
+
+    /// Memory is short: gives back what is kept for later twins and diffs.
+    pub fn rest(&mut self) {
         self.slots.rest();
     }
 
-    /// The keys of the diffs of a page, by node and interval.
+    /// The keys of the diffs of a page that were made, by node and interval.
     pub fn diffs_of_page(&self, at: At) -> impl Iterator<Item = DiffKey> {
         let name = |node, interval| DiffKey {
             segment: at.0,
@@ -314,7 +371,7 @@ impl<S: Slots> Store<S> {
 
     /// The number of twins and the number of diffs.
     pub fn counts(&self) -> (usize, usize) {
-        (self.twins.len(), self.diffs.len())
+        (self.twins.len(), self.diffs.len() + self.deferred.len())
     }
 
     /// The total size of all twins and diffs in bytes.
@@ -322,7 +379,7 @@ impl<S: Slots> Store<S> {
         self.bytes
     }
 
-    fn keep_diff(&mut self, key: DiffKey, encoded: &[u8]) -> Result<(), Error> {
+    pub(crate) fn keep_diff(&mut self, key: DiffKey, encoded: &[u8]) -> Result<(), Error> {
         let label = Label::Diff(key);
         let slot = self.slots.keep(label, encoded)?;
         self.enter(label, slot);
@@ -331,11 +388,13 @@ impl<S: Slots> Store<S> {
 
     fn enter(&mut self, label: Label, slot: S::Slot) {
         self.bytes += self.slots.bytes(slot).len() as u64;
-        let before = match label {
+        let former = match label {
             Label::Twin(at) => self.twins.insert(at, slot),
             Label::Diff(key) => self.diffs.insert(key, slot),
+            Label::Before(key) => self.deferred_of(key).before.replace(slot),
+            Label::After(key) => self.deferred_of(key).after.replace(slot),
         };
-        debug_assert!(before.is_none(), "{label:?} is kept twice");
+        debug_assert!(former.is_none(), "{label:?} is kept twice");
     }
 
     fn forget_diffs(&mut self, keys: Vec<DiffKey>) {
@@ -346,7 +405,7 @@ impl<S: Slots> Store<S> {
         }
     }
 
-    fn free(&mut self, slot: S::Slot) {
+    pub(crate) fn free(&mut self, slot: S::Slot) {
         self.bytes -= self.slots.bytes(slot).len() as u64;
         self.slots.free(slot);
     }
@@ -364,7 +423,7 @@ fn diffs_of(segment: SegmentId) -> RangeInclusive<DiffKey> {
 }
 
 /// Encodes the changes of a page of any length.
-fn encode_any(twin: &[u8], now: &[u8], out: &mut Vec<u8>) -> Lines {
+pub(crate) fn encode_any(twin: &[u8], now: &[u8], out: &mut Vec<u8>) -> Lines {
     assert_eq!(twin.len(), now.len(), "a page keeps its length");
     match (<&Page>::try_from(twin), <&Page>::try_from(now)) {
         (Ok(twin), Ok(now)) => encode(twin, now, out),

@@ -25,6 +25,9 @@ pub(crate) struct Stream {
     /// Only plain, or only sealed datagrams
     #[arg(long, value_enum)]
     encryption: Option<Encryption>,
+    /// Only the phases of a producer and a consumer, under this policy
+    #[arg(long, value_parser = POLICIES)]
+    policy: Option<String>,
     /// How daemons wait. Those that sleep show best how much processor time a page takes
     #[arg(long, value_enum, default_value = "spin")]
     waiting: Waiting,
@@ -113,13 +116,17 @@ impl Stream {
                 .into_iter()
                 .filter(|link| self.link.is_none_or(|one| one == *link))
             {
-                self.walk(link, kind, &mut report)?;
+                if self.policy.is_none() {
+                    self.walk(link, kind, &mut report)?;
+                }
                 for policy in POLICIES {
-                    self.phases(link, kind, policy, &mut report)?;
+                    if self.policy.as_ref().is_none_or(|one| one == policy) {
+                        self.phases(link, kind, policy, &mut report)?;
+                    }
                 }
             }
         }
-        if self.link.is_none_or(|link| link == Link::Unshaped) {
+        if self.policy.is_none() && self.link.is_none_or(|link| link == Link::Unshaped) {
             random(&mut report)?;
             crowd(&mut report)?;
         }

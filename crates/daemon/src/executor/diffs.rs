@@ -120,9 +120,12 @@ impl DiffExecutor for EffectBatch<'_> {
         let mut bytes = 0;
         for name in &batch.names {
             let diff = self.executor.pages.changes.diff(key(batch.segment, *name));
-            let Some(length) = diff.map(<[u8]>::len) else {
-                tracing::error!(segment = %batch.segment, ?name, "a diff to send is not there");
-                continue;
+            let length = match diff {
+                Ok(diff) => diff.len(),
+                Err(error) => {
+                    tracing::error!(segment = %batch.segment, ?name, %error, "a diff cannot be sent");
+                    continue;
+                }
             };
             if length > usize::from(batch.at_most) {
                 continue;
@@ -144,7 +147,7 @@ impl DiffExecutor for EffectBatch<'_> {
     fn compare(&mut self, segment: SegmentId, pairs: &[(DiffName, DiffName)]) -> Done {
         self.finish_fill();
         for (one, other) in pairs {
-            let changes = &self.executor.pages.changes;
+            let changes = &mut self.executor.pages.changes;
             let Ok(ranges) = changes.overlap(key(segment, *one), key(segment, *other)) else {
                 // The previous daemon compared the pair and dropped its diffs.
                 continue;
@@ -190,7 +193,7 @@ impl DaemonExecutor {
         let changes = &self.pages.changes;
         let append = |datagram: &mut Vec<u8>| {
             for name in &names {
-                if let Some(diff) = changes.diff(key(batch.segment, *name)) {
+                if let Ok(diff) = changes.made(key(batch.segment, *name)) {
                     datagram.extend_from_slice(diff);
                 }
             }

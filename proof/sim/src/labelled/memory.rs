@@ -5,7 +5,7 @@ use pagemesh_core::{Afterwards, Mappings, Rights, Source};
 use pagemesh_diff::Page;
 use pagemesh_reduce::{capture, merge, update_twin};
 use pagemesh_sorted::SortedMap;
-use pagemesh_twins::{At, DiffKey, Keep, Store};
+use pagemesh_twins::{At, DiffKey, Keep, REWRITTEN, Store};
 use pagemesh_wire::peer::{DiffName, Diffs, Rule};
 use pagemesh_wire::{MappingId, PageIndex, SegmentId, VectorTime};
 use std::collections::BTreeMap;
@@ -206,14 +206,10 @@ impl Memory {
 
     /// These programs are properly labelled: nobody writes what somebody else writes
     /// without knowing of it.
-    pub(super) fn compare(&self, pairs: &[(DiffName, DiffName)]) -> Check {
+    pub(super) fn compare(&mut self, pairs: &[(DiffName, DiffName)]) -> Check {
         for (one, other) in pairs {
-            let of = |name: &DiffName| {
-                let diff = self.changes.checked(key(name));
-                diff.map_err(|why| why.to_string())
-            };
-            let (first, second) = (of(one)?, of(other)?);
-            let races = first.overlap(&second);
+            let races = self.changes.overlap(key(one), key(other));
+            let races = races.map_err(|why| why.to_string())?;
             if !races.is_empty() {
                 return Err(format!(
                     "a race that is none: {one:?}, {other:?}, {races:?}"
@@ -261,7 +257,7 @@ impl Memory {
     /// Writes down what changed since the twin was made; false if nothing did.
     pub(super) fn diff(&mut self, name: DiffName, then: Afterwards, rules: &[Rule]) -> Check<bool> {
         let page = name.page;
-        if self.changes.diff(key(&name)).is_some() {
+        if self.changes.has_diff(key(&name)) {
             return Err(format!("INV-diff-is-final: {name:?} is made twice"));
         }
         let frame = self.frame(page)?;
@@ -273,8 +269,11 @@ impl Memory {
             self.nobody_writes(page)?;
         }
         let twin = self.changes.twin_of(at(page)).map(<[u8]>::to_vec);
-        let how = (keep, self.heeded(rules));
-        let made = capture(&mut self.changes, key(&name), &frame, how);
+        // Whole pages are rarely rewritten here; so every other diff is deferred that can be.
+        let even = name.interval.is_multiple_of(2);
+        self.changes.defer_from(if even { 0 } else { REWRITTEN });
+        let rules = self.heeded(rules).to_vec();
+        let made = capture(&mut self.changes, key(&name), &frame, (keep, &rules));
         let changed = made.map_err(|why| why.to_string())?;
         if let Some(twin) = twin.filter(|_| self.planted == Some(Planted::TwinNotMade)) {
             let made = self.changes.twin(at(page), &twin);
@@ -301,14 +300,14 @@ impl Memory {
                 kept.map_err(|why| why.to_string())?;
             }
         }
-        let kept = |name: &&DiffName| self.changes.diff(key(name)).is_none();
-        match names.iter().find(kept) {
+        let lacks = |name: &&DiffName| !self.changes.has_diff(key(name));
+        match names.iter().find(lacks) {
             Some(name) => Err(format!("{name:?} shall be kept, but did not come")),
             None => Ok(()),
         }
     }
 
-    fn apply(&self, names: &[DiffName], rules: &[Rule], contents: &mut Page) -> Check {
+    fn apply(&mut self, names: &[DiffName], rules: &[Rule], contents: &mut Page) -> Check {
         let mut names = names.to_vec();
         match self.planted {
             Some(Planted::MergeForgetsLast) => {
@@ -318,7 +317,8 @@ impl Memory {
             _ => {}
         }
         let keys = names.iter().map(key);
-        let merged = merge(&self.changes, keys, self.heeded(rules), contents);
+        let rules = self.heeded(rules).to_vec();
+        let merged = merge(&mut self.changes, keys, &rules, contents);
         merged.map_err(|why| why.to_string())
     }
 
@@ -349,7 +349,7 @@ impl Memory {
 
     /// The messages in which these diffs travel, each with its tail.
     pub(super) fn pack(
-        &self,
+        &mut self,
         names: &[DiffName],
         at_most: u16,
         template: &Diffs,
@@ -357,7 +357,7 @@ impl Memory {
         let mut packed = vec![(template.clone(), Vec::new())];
         for name in names {
             let encoded = self.changes.diff(key(name));
-            let encoded = encoded.ok_or_else(|| format!("{name:?} is sent, but not here"))?;
+            let encoded = encoded.map_err(|why| format!("{name:?} is sent: {why}"))?;
             if encoded.len() > usize::from(at_most) {
                 continue;
             }

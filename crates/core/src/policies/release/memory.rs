@@ -137,7 +137,11 @@ impl Release {
     /// Makes what a page in its frame needs before its next store: the diff of an earlier name that
     /// may not have that store, and a twin.
     pub(super) fn prepare_store(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        if self.pages.get(&index).is_some_and(Page::is_given) {
+        let given = self.pages.get(&index).is_some_and(Page::is_given);
+        if given && self.reductions.rules(index).is_empty() {
+            return self.renew_twin(cx, index);
+        }
+        if given {
             self.make_diff(cx, index, true);
         }
         self.pages.confirm(index);
@@ -146,6 +150,20 @@ impl Release {
         };
         let pages = (self.segment, index).into();
         cx.push(Effect::Diffs(DiffWork::Twin { pages, source }));
+    }
+
+    /// A page that was given away is about to be stored to: the contents that its diff is made of
+    /// are its next twin, so they are read once.
+    fn renew_twin(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+        let Some(interval) = self.pages.take_undiffed(index) else {
+            return;
+        };
+        let page = self.pages.page(index);
+        page.blank = false;
+        page.returns = page.returns.saturating_add(1);
+        self.pages.confirm(index);
+        self.pages.writes(index);
+        self.push_diff(cx, (index, interval), Afterwards::Refresh);
     }
 
     /// Ends the present interval, if anything may have been written in it (T12).
@@ -178,7 +196,6 @@ impl Release {
     /// Makes the diff of a page that an interval of this node names.
     pub(super) fn make_diff(&mut self, cx: &mut Cx<'_>, index: PageIndex, leaves: bool) {
         let segment = self.segment;
-        let rules = self.reductions.rules(index);
         let Some(interval) = self.pages.take_undiffed(index) else {
             return;
         };
@@ -201,21 +218,25 @@ impl Release {
                 });
             }
         }
-        let name = DiffName {
-            page: index,
-            node: cx.me(),
-            interval,
-        };
         let then = if stays {
             Afterwards::Refresh
         } else {
             Afterwards::Drop
         };
+        self.push_diff(cx, (index, interval), then);
+    }
+
+    fn push_diff(&mut self, cx: &mut Cx<'_>, (page, interval): (PageIndex, u64), then: Afterwards) {
+        let name = DiffName {
+            page,
+            node: cx.me(),
+            interval,
+        };
         cx.push(Effect::Diffs(DiffWork::Diff {
-            segment,
+            segment: self.segment,
             name,
             then,
-            rules,
+            rules: self.reductions.rules(page),
         }));
         self.diffs.keep(name);
     }

@@ -395,7 +395,10 @@ impl Hooks for Release {
     fn found(&mut self, _: &mut Cx<'_>, page: PageIndex, found: Found) {
         if let Found::Unchanged = found {
             self.push.give_back(page, self.heard.nodes());
-            self.pages.unchanged(page);
+            // One that is about to be stored to was not kept writable in vain.
+            if !self.pages.dirty.contains(&page) {
+                self.pages.unchanged(page);
+            }
         }
     }
 

@@ -233,7 +233,7 @@ impl DiffExecutor for Executor<'_, Cluster> {
             request: batch.request,
             diffs: Vec::new(),
         };
-        let memory = &cluster.hosts[host].memory;
+        let memory = &mut cluster.hosts[host].memory;
         for (message, tail) in memory.pack(&batch.names, batch.at_most, &template)? {
             let to = (host_at(batch.address), batch.header);
             cluster.transmit(host, to, &Message::Diffs(message), &tail);
