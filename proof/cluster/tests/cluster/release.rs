@@ -250,6 +250,30 @@ fn daemons_may_be_replaced_with_twins_and_diffs() {
     });
 }
 
+/// Diffs of rewritten pages are deferred; daemons die meanwhile.
+#[test]
+fn rewritten_pages_outlive_their_daemons() {
+    const PHASES: u64 = 400;
+    let Some(cluster) = Cluster::of(lasting(2)) else {
+        return;
+    };
+    let seed = seed();
+    eprintln!("PAGEMESH_STRESS_SEED={seed}");
+    let mut dice = Dice::new(seed);
+    cluster.make_on(0, "rewritten", 48, release());
+    let players: Vec<Player> = [0, 1]
+        .map(|place| {
+            let arguments = format!("rewrite rewritten --place {place} --phases {PHASES}");
+            cluster.player(place, &arguments)
+        })
+        .into();
+    for _ in 0..kills() {
+        std::thread::sleep(Duration::from_millis(dice.below(200) as u64));
+        strike(&cluster, dice.below(2));
+    }
+    finish_all(players);
+}
+
 #[test]
 fn neighbouring_bytes_of_a_word_may_have_different_writers() {
     let Some(cluster) = Cluster::start(2) else {

@@ -10,6 +10,7 @@ mod phases;
 mod pipe;
 mod queue;
 mod record;
+mod rewrite;
 mod rounds;
 mod scripted_node;
 mod stress;
@@ -34,6 +35,8 @@ enum Role {
     Labelled(labelled::Labelled),
     /// Go through phases divided by a barrier
     Phases(phases::Phases),
+    /// Rewrites pages phase by phase
+    Rewrite(rewrite::Rewrite),
     /// Put numbers into a queue
     Produce(queue::Produce),
     /// Take numbers out of a queue
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Role::Family(family) => family.play(),
         Role::Labelled(labelled) => labelled.play(),
         Role::Phases(phases) => phases.play(),
+        Role::Rewrite(rewrite) => rewrite.play(),
         Role::Produce(produce) => produce.play(),
         Role::Consume(consume) => consume.play(),
         Role::PipeEnd(pipe) => pipe.play(),
