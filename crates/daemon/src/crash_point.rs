@@ -6,7 +6,8 @@ use pagemesh_core::Effect;
 use std::str::FromStr;
 
 /// `Map:7`: the daemon dies at the fourth `Map`, as soon as it is done. Each effect
-/// counts twice: when it is done, and when it was noted that it is.
+/// counts twice: when it is done, and when it was noted that it is. `Untouched:7`: at the seventh look
+/// before a barrier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrashPoint {
     kind: String,

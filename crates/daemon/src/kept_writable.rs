@@ -16,6 +16,7 @@ impl Driver {
         pages.retain(|page| self.executor.pages.is_untouched((segment, *page)));
         if !pages.is_empty() {
             self.feed(Input::Untouched { segment, pages });
+            self.executor.recorder.burn("Untouched");
         }
     }
 }

@@ -424,6 +424,13 @@ impl Driver {
             let why = "too many requests of this node's processes at once";
             return Err(Refusal::Limit(why.into()));
         }
+        if let Ask::Call {
+            call: Call::Barrier { key, .. },
+            ..
+        } = &request
+        {
+            self.look_at_kept_writable(key.segment);
+        }
         self.executor.sessions.count_waiting(client, 1);
         let pending = Pending {
             client: Some(client),
@@ -438,14 +445,8 @@ impl Driver {
         if let Some(session) = self.executor.sessions.get_mut(client) {
             session.handled = Some((number, None));
         }
+        // It goes with the next input, which must be the request: a successor takes it for asked.
         self.executor.note(&Note::Asked { ticket, pending });
-        if let Ask::Call {
-            call: Call::Barrier { key, .. },
-            ..
-        } = &request
-        {
-            self.look_at_kept_writable(key.segment);
-        }
         let publishes = matches!(request, Ask::Publish { .. });
         self.feed(Input::Request {
             ticket,

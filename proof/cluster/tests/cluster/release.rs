@@ -1,7 +1,7 @@
 //! Policy `release`: what one process did before it released is there for who
 //! acquires next, and nothing else has to be.
 
-use crate::replacement::{kills, lasting, strike};
+use crate::replacement::{kills, lasting, revive, strike};
 use crate::stress::{bad_network, seed};
 use crate::support::{
     Cluster, Player, at_best, eventually, expect, finish_all, load, store, stress_time,
@@ -9,7 +9,7 @@ use crate::support::{
 use pagemesh::{Advice, Options, PAGE_SIZE, Policy};
 use pagemesh_cli::sandbox::Plan;
 use pagemesh_tests::dice::Dice;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Pages of the ground of labelled players.
@@ -250,6 +250,35 @@ fn daemons_may_be_replaced_with_twins_and_diffs() {
     });
 }
 
+/// Two players that rewrite pages, so many times.
+fn rewriting(cluster: &Cluster, phases: u64) -> Vec<Player> {
+    cluster.make_on(0, "rewritten", 48, release());
+    let player = |place| {
+        let arguments = format!("rewrite rewritten --place {place} --phases {phases}");
+        cluster.player(place, &arguments)
+    };
+    vec![player(0), player(1)]
+}
+
+/// A program asks for a barrier; its daemon looks for pages that have changed, and dies.
+#[test]
+fn a_request_outlives_a_daemon_that_died_before_its_input() {
+    let mut plan = lasting(2);
+    plan.daemon_args.push("--die-after=Untouched:12".into());
+    let Some(cluster) = Cluster::of(plan) else {
+        return;
+    };
+    let players = rewriting(&cluster, 40);
+    let over = AtomicBool::new(false);
+    let died = std::thread::scope(|scope| {
+        let reviving = scope.spawn(|| revive(&cluster, &over));
+        finish_all(players);
+        over.store(true, Relaxed);
+        reviving.join().unwrap()
+    });
+    assert!(died > 0);
+}
+
 /// Diffs of rewritten pages are deferred; daemons die meanwhile.
 #[test]
 fn rewritten_pages_outlive_their_daemons() {
@@ -260,13 +289,7 @@ fn rewritten_pages_outlive_their_daemons() {
     let seed = seed();
     eprintln!("PAGEMESH_STRESS_SEED={seed}");
     let mut dice = Dice::new(seed);
-    cluster.make_on(0, "rewritten", 48, release());
-    let players: Vec<Player> = [0, 1]
-        .map(|place| {
-            let arguments = format!("rewrite rewritten --place {place} --phases {PHASES}");
-            cluster.player(place, &arguments)
-        })
-        .into();
+    let players = rewriting(&cluster, PHASES);
     for _ in 0..kills() {
         std::thread::sleep(Duration::from_millis(dice.below(200) as u64));
         strike(&cluster, dice.below(2));

@@ -253,14 +253,14 @@ const EFFECTS: [&str; 9] = [
 ];
 
 /// Starts every daemon again that has ended, until all is over.
-fn revive(stage: &Stage<'_>, over: &AtomicBool) -> usize {
+pub(crate) fn revive(cluster: &Cluster, over: &AtomicBool) -> usize {
     let mut died = 0;
     while !over.load(Relaxed) {
-        for (number, node) in stage.cluster.nodes().iter().enumerate() {
+        for (number, node) in cluster.nodes().iter().enumerate() {
             if matches!(state(node.pid()), Some('Z') | None) {
                 died += 1;
                 // It may die again as it goes on.
-                eventually("it is back", || stage.cluster.restart(number).is_ok());
+                eventually("it is back", || cluster.restart(number).is_ok());
             }
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -282,7 +282,7 @@ fn die_of(effect: &str) {
     let mut plan = lasting(2);
     plan.daemon_args.push(format!("--die-after={effect}"));
     stress_with(plan, &shape(1, 3), 0, |stage, over| {
-        let died = revive(stage, over);
+        let died = revive(stage.cluster, over);
         eprintln!("{died} daemons died of {effect}");
         assert!(died > 0, "of {effect}");
         // With counts that begin anew, they outlive the test.
