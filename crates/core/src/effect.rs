@@ -232,6 +232,18 @@ pub enum Effect {
         /// The newest term that this node knows.
         fence: Term,
     },
+    /// This node is about to coordinate in this term, and members do not answer it. Report by
+    /// [`Input::Asking`](crate::Input::Asking) which nodes have asked the store for the claim since
+    /// it was taken in this term: those live, and cannot be reached from here. It comes again until
+    /// all have answered or are given up.
+    ListAsking {
+        /// The term.
+        term: Term,
+    },
+    /// The daemon that this host asks for admission does not answer. If the store has another
+    /// coordinator, report it by [`Input::Coordinates`](crate::Input::Coordinates). It comes again
+    /// until this host is admitted.
+    Seek,
     /// Record an event for the counters, the log and the dashboard.
     Emit(Event),
 }
@@ -253,6 +265,8 @@ impl Effect {
                 | Self::Keep { .. }
                 | Self::Renew { .. }
                 | Self::Elect { .. }
+                | Self::ListAsking { .. }
+                | Self::Seek
                 | Self::Emit(_)
         )
     }

@@ -150,6 +150,16 @@ pub trait EffectExecutor {
         Ok(())
     }
 
+    /// [`Effect::ListAsking`]; only nodes whose coordinator is elected ask for it.
+    fn list_asking(&mut self, _term: Term) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// [`Effect::Seek`]; only nodes whose coordinator is elected ask for it.
+    fn seek(&mut self) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
     /// [`Effect::Emit`].
     fn emit(&mut self, event: Event) -> Result<(), Self::Error>;
 
@@ -244,6 +254,8 @@ pub trait EffectExecutor {
             Effect::Keep { batch, entries } => self.keep(batch, entries),
             Effect::Renew { term } => self.renew(term),
             Effect::Elect { node, fence } => self.elect(node, fence),
+            Effect::ListAsking { term } => self.list_asking(term),
+            Effect::Seek => self.seek(),
             Effect::Emit(event) => self.emit(event),
         }
     }

@@ -6,8 +6,8 @@ use core::net::SocketAddr;
 use pagemesh_wire::local::{Advice, View};
 use pagemesh_wire::peer::{Access, Call, Credentials};
 use pagemesh_wire::{
-    ClientId, MappingId, NodeId, PageCount, PageIndex, Program, PublicKey, SegmentId, SyncKey,
-    Term, Ticket, Versions,
+    ClientId, MappingId, NodeId, NodeSet, PageCount, PageIndex, Program, PublicKey, SegmentId,
+    SyncKey, Term, Ticket, Versions,
 };
 use serde::{Deserialize, Serialize};
 
@@ -168,6 +168,18 @@ pub enum Input<'a> {
         /// What the store has.
         kept: Box<Kept>,
     },
+    /// The answer to [`Effect::ListAsking`](crate::Effect::ListAsking).
+    Asking {
+        /// The term of which it was asked.
+        term: Term,
+        /// The nodes that have asked for the claim since it was taken in that term.
+        nodes: NodeSet,
+    },
+    /// The answer to [`Effect::Seek`](crate::Effect::Seek): the node at this address coordinates.
+    Coordinates {
+        /// The address.
+        address: SocketAddr,
+    },
 }
 
 impl Input<'_> {
@@ -239,6 +251,8 @@ impl Input<'_> {
             Self::KeepAnew => Input::KeepAnew,
             Self::Runs(program) => Input::Runs(program),
             Self::Elected { term, kept } => Input::Elected { term, kept },
+            Self::Asking { term, nodes } => Input::Asking { term, nodes },
+            Self::Coordinates { address } => Input::Coordinates { address },
         })
     }
 }

@@ -113,6 +113,11 @@ pub const HEARTBEAT_ELECTED: Duration = Duration::from_millis(250);
 /// heartbeats, where a shared store elects the coordinator.
 pub const CLAIM: u32 = 4;
 
+/// Where a shared store elects the coordinator, the elected node waits for the promise of a member for
+/// this many heartbeats. Then it waits on only for members that have asked the store for the claim
+/// meanwhile, as a living one does that cannot be reached from here.
+pub const PROMISE: u32 = 6;
+
 /// Time between two requests of a host that wants to join.
 pub const JOIN_RETRY: Duration = Duration::from_millis(200);
 

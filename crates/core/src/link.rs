@@ -3,15 +3,15 @@
 use crate::caller::Caller;
 use crate::effect::Effect;
 use crate::event::Event;
-use crate::membership::Standing;
+use crate::membership::{Standing, tells_programs};
 use crate::services::Services;
 use crate::shell::Cx;
 use core::net::SocketAddr;
 use pagemesh_wire::header::{Header, HeaderError};
 use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{
-    Addressee, Call, DecodeError, Grant, Health, Located, Message, PassAck, PassAckMany, Spare,
-    Subject,
+    self, Addressee, Call, DecodeError, Grant, Health, Located, Message, PassAck, PassAckMany,
+    Spare, Subject,
 };
 use pagemesh_wire::{NodeId, PageIndex, PublicKey, SegmentId, SyncKey, Version};
 
@@ -74,7 +74,9 @@ impl Services {
                 let standing = &self.membership.standing;
                 let asked = matches!(standing, Standing::Joining(_) | Standing::Resuming)
                     && incarnation == cx.shell.config.incarnation;
-                if asked {
+                if asked && self.may_ask_as_another(cx, &why) {
+                    self.ask_as_another(cx);
+                } else if asked {
                     self.resumption = None;
                     self.membership.out(cx, why);
                     self.end_rejoin(cx);
@@ -321,12 +323,28 @@ impl Services {
 }
 
 /// Whether a new coordinator calls, of which this node has not heard yet: it will repeat the call.
+///
+/// Where a store elects the coordinator, whoever has heard of it says nothing that programs may
+/// notice to those that have not: it will be repeated. The new coordinator may have declared a
+/// member dead that has answered its former one a moment ago, and is not in doubt
+/// ([`Doubt`](crate::membership::Doubt)); so nothing that happened after that death gets there
+/// through a member that does not know of it.
 fn comes_too_early(cx: &Cx<'_>, header: &Header, message: &Message) -> bool {
-    let Message::Call { body, .. } = message else {
+    if header.term <= cx.shell.view.term || introduces(message) {
         return false;
-    };
-    let introduces = matches!(body, Call::Members(_) | Call::TakeOver { .. });
-    header.term > cx.shell.view.term && header.from == header.term.coordinator() && !introduces
+    }
+    let calls = matches!(message, Message::Call { .. });
+    calls && header.from == header.term.coordinator()
+        || cx.shell.config.elected && tells_programs(message)
+}
+
+/// Whether it tells of a newer coordinator, or belongs to its election.
+fn introduces(message: &Message) -> bool {
+    match message {
+        Message::Call { body, .. } => matches!(body, Call::Members(_) | Call::TakeOver { .. }),
+        Message::Reply { body, .. } => matches!(body, peer::Reply::Members(_)),
+        _ => false,
+    }
 }
 
 /// A node answers a search even if it does not know the segment. A message from a policy is

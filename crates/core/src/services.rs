@@ -149,6 +149,8 @@ impl Services {
             Input::KeepAnew => self.keep_anew(cx),
             Input::Runs(program) => self.runs(cx, program),
             Input::Elected { term, kept } => self.elected(cx, term, kept),
+            Input::Asking { term, nodes } => self.asking(cx, term, nodes),
+            Input::Coordinates { address } => self.membership.redirected(cx, address),
         }
         self.want_plan(cx);
         self.global.shared.follow_members(cx);

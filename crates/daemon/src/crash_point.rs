@@ -65,6 +65,8 @@ pub(crate) const fn kind(effect: &Effect) -> &'static str {
         Effect::Keep { .. } => "Keep",
         Effect::Renew { .. } => "Renew",
         Effect::Elect { .. } => "Elect",
+        Effect::ListAsking { .. } => "ListAsking",
+        Effect::Seek => "Seek",
         Effect::Emit(_) => "Emit",
     }
 }

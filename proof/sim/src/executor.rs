@@ -316,6 +316,16 @@ impl EffectExecutor for Executor<'_> {
         Ok(())
     }
 
+    fn list_asking(&mut self, term: Term) -> Check {
+        self.world.ask_etcd(self.at, Asked::ListAsking(term));
+        Ok(())
+    }
+
+    fn seek(&mut self) -> Check {
+        self.world.ask_etcd(self.at, Asked::Seek);
+        Ok(())
+    }
+
     fn emit(&mut self, event: Event) -> Check {
         self.note(Mark::Event, [event.index() as u64, 0, 0], || {
             format!("{event:?}")

@@ -51,16 +51,19 @@ impl World {
                 });
             }
             Fault::Leave { .. } => {}
-            Fault::FirstFails { crash } => {
+            Fault::FirstFails { crash, with } => {
                 // Hosts ask the first one alone for admission; it refuses one that it took for dead
                 // before it heard that it was admitted.
-                let answered = |host: &Host| host.id.is_some() || host.node.out().is_some();
+                let unborn = |host: &Host| host.life == Life::Unborn;
+                let answered =
+                    |host: &Host| host.id.is_some() || host.node.out().is_some() || unborn(host);
                 let admitted = self.hosts.iter().all(answered);
                 let ready = self.setting.keeps || self.standby().is_some();
                 match (admitted && ready, crash) {
                     (false, _) => {
                         self.losses.late += RETRY;
                         self.after(RETRY, Happening::Misfortune(fault));
+                        return Ok(());
                     }
                     (true, true) => self.crash(0, "crashes")?,
                     (true, false) => {
@@ -68,6 +71,9 @@ impl World {
                         self.losses.crashed = true;
                         self.pause(0, 30_000_000_000);
                     }
+                }
+                if let Some(host) = with {
+                    self.crash(host, "crashes with it")?;
                 }
             }
             Fault::Promote => self.promote(),

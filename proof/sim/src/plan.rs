@@ -292,14 +292,18 @@ fn first_fails(options: &Options, setting: &mut Setting) -> Option<Time> {
     options.resume.then(|| first_resumes(options.seed, setting))
 }
 
-/// The coordinator dies or stands still, in some seeds the next one as well, and etcd elects another.
-/// Before and meanwhile etcd is out of reach now and then. Returns when all is well again.
+/// The coordinator dies or stands still, in some seeds a member with it, or the next one as well, and
+/// etcd elects another. Before and meanwhile etcd is out of reach now and then, and in some seeds a
+/// host asks the one that fails for admission. Returns when all is well again.
 fn etcd_elects(seed: u64, setting: &mut Setting) -> Time {
     let mut dice = Dice::stream(seed, "etcd");
     (setting.keeps, setting.elected) = (true, true);
     let at = Time(dice.between(MILLI, 60 * MILLI));
     let crash = dice.chance(600);
-    setting.faults.push((at, Fault::FirstFails { crash }));
+    let mut others = Dice::stream(seed, "etcd and others");
+    let hosts = setting.hosts.len();
+    let with = (hosts > 3 && others.chance(300)).then(|| 1 + others.index(hosts - 1));
+    setting.faults.push((at, Fault::FirstFails { crash, with }));
     let mut end = Time(at.0 + 12_000 * MILLI);
     for _ in 0..dice.below(4) {
         let one = dice.chance(500);
@@ -310,10 +314,16 @@ fn etcd_elects(seed: u64, setting: &mut Setting) -> Time {
             .faults
             .push((from, Fault::EtcdFails { host, length }));
     }
-    if setting.hosts.len() > 3 && dice.chance(400) {
+    // Two hosts are left, and one of those may be cut off from etcd.
+    if hosts - usize::from(with.is_some()) > 3 && dice.chance(400) {
         let again = Time(at.0 + dice.between(0, 6_000 * MILLI));
         setting.faults.push((again, Fault::CoordinatorFails));
         end = Time(again.0 + 20_000 * MILLI);
+    }
+    if others.chance(300) {
+        let mut late = setting.hosts[1].clone();
+        late.starts_at = at.0 + others.below(2_000 * MILLI);
+        setting.hosts.push(late);
     }
     end
 }
@@ -324,7 +334,8 @@ fn without_the_first(seed: u64, setting: &mut Setting) -> Time {
     let mut dice = Dice::stream(seed, "takeover");
     let at = Time(dice.between(MILLI, 60 * MILLI));
     let crash = dice.chance(500);
-    setting.faults.push((at, Fault::FirstFails { crash }));
+    let with = None;
+    setting.faults.push((at, Fault::FirstFails { crash, with }));
     // Nothing else may stand still for so long that it counts as dead.
     let promote = Time(at.0 + dice.between(0, 4_000 * MILLI));
     setting.faults.push((promote, Fault::Promote));
@@ -384,7 +395,8 @@ fn first_resumes(seed: u64, setting: &mut Setting) -> Time {
     setting.keeps = true;
     setting.standby = dice.chance(500);
     let at = Time(dice.between(MILLI, 60 * MILLI));
-    setting.faults.push((at, Fault::FirstFails { crash: true }));
+    let (crash, with) = (true, None);
+    setting.faults.push((at, Fault::FirstFails { crash, with }));
     let resume = Time(at.0 + *dice.pick(&[MILLI, 100 * MILLI, 3_000 * MILLI]));
     setting.faults.push((resume, Fault::Resume));
     if dice.chance(400) {

@@ -219,8 +219,8 @@ pub(crate) enum Fault {
     /// A host is told to leave, whatever its processes are doing.
     Leave { host: usize },
     /// The first host vanishes, or its daemon stops handling for a long time, as soon as all hosts
-    /// are members and there is a standby.
-    FirstFails { crash: bool },
+    /// are members and there is a standby; perhaps another host vanishes with it.
+    FirstFails { crash: bool, with: Option<usize> },
     /// A person promotes the standby, and tries again until that succeeds.
     Promote,
     /// The first host's daemon is started again, to go on from its disk, as soon as it was killed.

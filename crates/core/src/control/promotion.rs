@@ -44,6 +44,14 @@ impl Asking {
         }
     }
 
+    /// Waits on for these members only.
+    pub(crate) fn give_up_others(&mut self, nodes: NodeSet) {
+        for node in self.missing.without(nodes).iter() {
+            self.missing.remove(node);
+            self.silent.insert(node);
+        }
+    }
+
     /// A member has answered with the view that it knows.
     pub(crate) fn answered(&mut self, node: NodeId, view: MemberView) {
         self.missing.remove(node);

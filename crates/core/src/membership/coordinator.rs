@@ -83,11 +83,15 @@ impl Coordinator {
         self.welcomes.iter().map(|one| one.node).collect()
     }
 
-    /// Takes out the admissions up to this epoch.
-    pub(crate) fn welcomes_until(&mut self, epoch: u64) -> Vec<HeldWelcome> {
+    /// Takes out the admissions up to this epoch. Only now their hosts can be missed.
+    pub(crate) fn welcomes_until(&mut self, epoch: u64, now: Time) -> Vec<HeldWelcome> {
         let welcomes = core::mem::take(&mut self.welcomes);
-        let (known, unknown) = welcomes.into_iter().partition(|one| one.epoch <= epoch);
+        let (known, unknown): (Vec<_>, _) =
+            welcomes.into_iter().partition(|one| one.epoch <= epoch);
         self.welcomes = unknown;
+        for welcome in &known {
+            self.heard(welcome.node, now);
+        }
         known
     }
 
@@ -214,7 +218,11 @@ impl Coordinator {
         let Some(heard) = self.heard.get(&node) else {
             return false;
         };
-        let limit = *heard + cx.pace().dead_after;
+        let mut limit = *heard + cx.pace().dead_after;
+        if self.unaware().contains(node) {
+            // It waits for the standby, the disk or etcd, and does not know that it is a member.
+            limit = cx.now + cx.pace().dead_after;
+        }
         if cx.now < limit {
             cx.arm(limit, Timer::Suspect(node));
             return false;

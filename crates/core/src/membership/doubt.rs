@@ -64,7 +64,7 @@ impl Doubt {
 
 /// Whether programs of this node may see, by this message, that something happened elsewhere. What
 /// takes rights away, or only asks, tells them nothing, and neither does where idle memory is.
-fn tells_programs(message: &Message) -> bool {
+pub(crate) fn tells_programs(message: &Message) -> bool {
     match message {
         Message::Heartbeat { .. }
         | Message::HeartbeatAck { .. }

@@ -8,7 +8,7 @@ mod name_check;
 mod upgrade;
 
 pub(crate) use coordinator::{Coordinator, Verdict};
-pub(crate) use doubt::Doubt;
+pub(crate) use doubt::{Doubt, tells_programs};
 use pagemesh_sorted::SortedMap;
 use upgrade::Upgrade;
 
@@ -176,6 +176,10 @@ impl Membership {
         };
         let address = self.ask.unwrap_or(*address);
         cx.arm(cx.now + JOIN_RETRY, Timer::Join);
+        if cx.shell.config.elected {
+            // Whom this host asks may be gone, and whoever coordinates now does not know of it.
+            cx.push(Effect::Seek);
+        }
         self.say_join(cx, address);
     }
 

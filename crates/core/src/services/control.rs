@@ -170,7 +170,7 @@ impl Services {
         if cx.shell.config.keeps {
             known = known.min(self.disk.kept_epoch(cx.shell.view.term));
         }
-        for welcome in coordinator.welcomes_until(known) {
+        for welcome in coordinator.welcomes_until(known, cx.now) {
             welcome.send(cx);
         }
     }

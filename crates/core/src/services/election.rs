@@ -4,7 +4,9 @@
 //! its driver to take the claim ([`Effect::Elect`]): that succeeds only if nobody has renewed it for
 //! a while, so a cut cable between the two elects nobody. The store takes decisions of the node with
 //! the claim alone, so when a node has it, what the store has is all that any node was told of. The
-//! rest is a takeover as after a promotion.
+//! rest is a takeover as after a promotion, except that a member that died with the coordinator is
+//! given up sooner: those that live and do not hear the elected node go on asking for the claim, so
+//! the store knows of them.
 
 use super::Services;
 use crate::control::{Kept, Promotion};

@@ -5,8 +5,9 @@
 use super::Services;
 use super::upgrade::with_known_programs;
 use crate::control::{Asking, DecisionCopy, Promotion};
-use crate::effect::Reply;
+use crate::effect::{Effect, Reply};
 use crate::event::Event;
+use crate::limits::PROMISE;
 use crate::membership::{Coordinator, Standing};
 use crate::on_reply::OnReply;
 use crate::shell::Cx;
@@ -71,8 +72,11 @@ impl Services {
             None if self.membership.coordinator_silent(cx) => self.ask_members(cx),
             None => {}
             Some(asking) => {
-                if cx.now - asking.since > cx.pace().dead_after {
+                let waited = cx.now - asking.since;
+                if waited > cx.pace().dead_after {
                     asking.give_up();
+                } else if cx.shell.config.elected && waited > promise_time(cx) {
+                    cx.push(Effect::ListAsking { term: asking.term });
                 }
                 self.take_over_if_known(cx);
             }
@@ -155,6 +159,20 @@ impl Services {
         self.take_over_if_known(cx);
     }
 
+    /// The store knows these members to live, though they may not be reached from here.
+    pub(super) fn asking(&mut self, cx: &mut Cx<'_>, term: Term, nodes: NodeSet) {
+        let patience = promise_time(cx);
+        let asking = self.promotion.as_mut();
+        let asking = asking.and_then(|promotion| promotion.asking.as_mut());
+        let overdue =
+            |asking: &&mut Asking| asking.term == term && cx.now - asking.since > patience;
+        match asking.filter(overdue) {
+            Some(asking) => asking.give_up_others(nodes),
+            None => return cx.emit(Event::Stale {}),
+        }
+        self.take_over_if_known(cx);
+    }
+
     pub(super) fn end_promotion(&mut self, cx: &mut Cx<'_>, result: Result<(), String>) {
         if let Some(promotion) = self.promotion.take() {
             tell_promoter(cx, &promotion, result);
@@ -189,6 +207,11 @@ impl Services {
         }
         tell_promoter(cx, &promotion, Ok(()));
     }
+}
+
+/// How long an elected node waits for all promises.
+fn promise_time(cx: &Cx<'_>) -> Duration {
+    cx.pace().heartbeat * PROMISE
 }
 
 /// Answers the person who asked for a promotion.

@@ -159,12 +159,25 @@ impl Services {
         self.untouched = None;
         cx.shell.ready.clear();
         cx.shell.timers = Timers::default();
-        let budgets = cx.shell.memory.budgets;
-        let next = Incarnation(cx.shell.config.incarnation.0.wrapping_add(1));
-        cx.shell.config.incarnation = next;
-        cx.shell.memory = Memory::new(next);
-        cx.shell.memory.budgets = budgets;
+        become_another(cx);
         cx.shell.me = NodeId::NONE;
+    }
+
+    /// Whether this host, which asks for admission and is refused, asks once more. An elected node
+    /// knows from the store that its predecessor had admitted the host, and found it silent because
+    /// the host has never heard of that.
+    pub(crate) fn may_ask_as_another(&self, cx: &Cx<'_>, why: &Refusal) -> bool {
+        cx.shell.config.elected
+            && *why == Refusal::NotMember
+            && matches!(self.membership.standing, Standing::Joining(_))
+            && self.rejoin.times < REJOINS
+    }
+
+    /// Asks for admission in another incarnation.
+    pub(crate) fn ask_as_another(&mut self, cx: &mut Cx<'_>) {
+        self.rejoin.times += 1;
+        become_another(cx);
+        self.join_due(cx);
     }
 
     /// Asks the next member for admission.
@@ -379,4 +392,13 @@ fn is_sysv(call: &Call) -> bool {
         call,
         Call::Sysv(_) | Call::SysvKey { .. } | Call::SysvNews(_)
     )
+}
+
+/// The next datagrams are those of another life.
+fn become_another(cx: &mut Cx<'_>) {
+    let budgets = cx.shell.memory.budgets;
+    let next = Incarnation(cx.shell.config.incarnation.0.wrapping_add(1));
+    cx.shell.config.incarnation = next;
+    cx.shell.memory = Memory::new(next);
+    cx.shell.memory.budgets = budgets;
 }

@@ -10,7 +10,7 @@ use crate::log::Mark;
 use pagemesh_core::limits::CLAIM;
 use pagemesh_core::{Input, Kept, KeptEntry, Time};
 use pagemesh_sorted::SortedMap;
-use pagemesh_wire::{NodeId, SegmentId, Term};
+use pagemesh_wire::{NodeId, NodeSet, SegmentId, Term};
 use std::collections::{BTreeSet, VecDeque};
 
 const MICRO: u64 = 1_000;
@@ -28,6 +28,10 @@ pub(crate) enum Asked {
     Renew(Term),
     /// To give the claim to the host's node, in a newer term than this one.
     Elect(NodeId, Term),
+    /// Which nodes have asked for the claim since it was taken in this term.
+    ListAsking(Term),
+    /// Who coordinates.
+    Seek,
 }
 
 /// A step of the store, or of a host's client of it.
@@ -44,6 +48,8 @@ pub(crate) enum EtcdStep {
 pub(crate) struct Etcd {
     /// Who may write, and when that was last renewed.
     claim: (Term, Time),
+    /// The nodes that have asked for the claim in vain since.
+    asking: NodeSet,
     kept: Kept,
     /// When it cannot be reached: by this host, or by nobody.
     outages: Vec<(Option<usize>, Time, Time)>,
@@ -72,6 +78,7 @@ impl Etcd {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             claim: (Term::FIRST, Time(0)),
+            asking: NodeSet::EMPTY,
             kept: Kept::default(),
             outages: Vec::new(),
             told: SortedMap::new(),
@@ -130,11 +137,30 @@ impl Etcd {
     fn elect(&mut self, node: NodeId, fence: Term, now: Time, patience: u64) -> Option<Term> {
         let (held, renewed) = self.claim;
         if now.0 <= renewed.0 + patience {
+            self.asking.insert(node);
             return None;
         }
         let term = held.max(fence).next(node)?;
         self.claim = (term, now);
+        self.asking = NodeSet::EMPTY;
         Some(term)
+    }
+
+    /// What is answered to a question, if anything.
+    fn answer(&self, asked: Asked) -> Option<Input<'static>> {
+        match asked {
+            Asked::ListAsking(term) if term == self.claim.0 => {
+                let nodes = self.asking;
+                Some(Input::Asking { term, nodes })
+            }
+            Asked::Seek => {
+                let view = self.kept.view();
+                let coordinator = view.member(self.claim.0.coordinator());
+                let address = coordinator.filter(|_| view.term == self.claim.0)?.address;
+                Some(Input::Coordinates { address })
+            }
+            _ => None,
+        }
     }
 }
 
@@ -185,7 +211,14 @@ impl World {
                 self.etcd.claim.1 = self.now;
             }
             Asked::Elect(node, fence) if reached => return self.etcd_elects(host, node, fence),
-            Asked::Renew(_) | Asked::Elect(..) => {}
+            Asked::ListAsking(_) | Asked::Seek if reached => {
+                if let Some(answer) = self.etcd.answer(asked) {
+                    let pause = self.etcd.pause();
+                    let answer = EtcdStep::Answers(host, Box::new(answer));
+                    self.after(pause, Happening::Etcd(answer));
+                }
+            }
+            Asked::Renew(_) | Asked::Elect(..) | Asked::ListAsking(_) | Asked::Seek => {}
         }
         Ok(())
     }
