@@ -228,7 +228,8 @@ impl Sandbox {
     /// As [`Sandbox::start`]. After the grace the first node comes back only if it has a directory
     /// for its state: the others join there.
     pub fn restart(&self, index: usize) -> Result<()> {
-        let lasting = !self.plan.grace.is_zero() || self.plan.state || self.plan.etcd;
+        let elected = self.plan.etcd || self.plan.control.is_some();
+        let lasting = !self.plan.grace.is_zero() || self.plan.state || elected;
         ensure!(
             index > 0 || lasting,
             "the first node of a sandbox cannot join itself"
@@ -343,16 +344,16 @@ impl Sandbox {
             .args(more)
             .args(&self.plan.daemon_args)
             .args(self.plan.own_args.get(index).into_iter().flatten());
-        match role {
-            _ if self.etcd.is_some() => {
-                let url = self.etcd.iter().map(Etcd::url);
-                command.args(url.map(|url| format!("--control={url}")));
+        let etcd = self.etcd.as_ref().map(Etcd::url);
+        match (role, etcd.or(self.plan.control.as_deref())) {
+            (_, Some(url)) => {
+                command.arg(format!("--control={url}"));
             }
-            Role::First => {}
-            Role::Joins(node) => {
+            (Role::First, None) => {}
+            (Role::Joins(node), None) => {
                 command.arg(format!("--join={}", self.network.address(node)));
             }
-            Role::Promoted => {
+            (Role::Promoted, None) => {
                 command.arg("--promote");
             }
         }

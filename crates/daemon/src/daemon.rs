@@ -23,7 +23,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 mod awake;
@@ -31,6 +31,7 @@ mod membership;
 mod start;
 
 use awake::{EXPECTED, Rounds};
+use membership::NobodyCoordinates;
 
 /// A running daemon.
 struct Daemon {
@@ -87,26 +88,35 @@ pub fn run(options: Options) -> Result<()> {
 /// As [`run`], and those of `started`.
 pub fn run_announced(options: Options, started: impl FnOnce() -> Result<()>) -> Result<()> {
     options.check()?;
-    let socket = options.socket.clone();
-    let mut daemon = Daemon::start(&options)?;
-    started()?;
-    match catch_unwind(AssertUnwindSafe(|| daemon.serve())) {
-        Ok(ended) => {
-            daemon.end();
-            ended
+    let mut started = Some(started);
+    loop {
+        let daemon = Daemon::start(&options)?;
+        if let Some(started) = started.take() {
+            started()?;
         }
-        Err(panic) => {
-            daemon
-                .driver
-                .executor
-                .recorder
-                .save(&socket, "the daemon broke");
-            resume_unwind(panic)
+        match daemon.run(&options.socket) {
+            Err(why) if why.is::<NobodyCoordinates>() => tracing::warn!("{why}; beginning anew"),
+            ended => return ended,
         }
     }
 }
 
 impl Daemon {
+    /// Runs until it is told to end; a record is saved if it breaks.
+    fn run(mut self, socket: &Path) -> Result<()> {
+        match catch_unwind(AssertUnwindSafe(|| self.serve())) {
+            Ok(ended) => {
+                self.end();
+                ended
+            }
+            Err(panic) => {
+                let recorder = &self.driver.executor.recorder;
+                recorder.save(socket, "the daemon broke");
+                resume_unwind(panic)
+            }
+        }
+    }
+
     fn serve(&mut self) -> Result<()> {
         loop {
             let now = clock::monotonic();

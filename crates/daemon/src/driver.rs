@@ -301,12 +301,19 @@ impl Driver {
         }
     }
 
-    /// Etcd has elected this node.
+    /// Etcd has elected this node, or answered it.
     pub(crate) fn elected(&mut self) {
         let elections = self.executor.elections.as_ref();
-        if let Some((term, kept)) = elections.and_then(Elections::claimed) {
-            self.feed(Input::Elected { term, kept });
+        for told in elections.map(Elections::told).unwrap_or_default() {
+            self.feed(told);
         }
+    }
+
+    /// Whether etcd says that the cluster that this host wants to join has no coordinator any more,
+    /// and no member that takes its place.
+    pub(crate) fn nobody_coordinates(&self) -> bool {
+        let elections = self.executor.elections.as_ref();
+        elections.is_some_and(Elections::nobody_coordinates)
     }
 
     /// The node goes on as this program.

@@ -226,7 +226,7 @@ impl Writer {
 
     fn trouble(&self, error: &io::Error) -> String {
         let Medium::File(file) = &self.medium else {
-            return crate::etcd::no_quorum(&error.to_string());
+            return crate::etcd::trouble(error);
         };
         let path = file.path();
         let path = path.display();

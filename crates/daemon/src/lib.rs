@@ -81,6 +81,7 @@ pub use budget::{Amount, MemoryOptions};
 #[doc(hidden)]
 pub use crash_point::CrashPoint;
 pub use daemon::{run, run_announced};
+pub use etcd::{EtcdFault, look_into_etcd};
 pub use experiment::Experiment;
 #[cfg(feature = "experiment")]
 pub use experiment::{Disk, ExperimentError, Tick};

@@ -3,10 +3,11 @@
 //! that the libraries it needs are compiled by those who have an etcd.
 
 mod members;
+mod refusal;
 mod store;
 
 use members::Members;
-use pagemesh_wire::etcd::{Answer, Hello, Request, VERSION, read_frame, write_frame};
+use pagemesh_wire::etcd::{Hello, Request, VERSION, read_frame, write_frame};
 use std::io::{self, stdin, stdout};
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -60,7 +61,7 @@ async fn serve(hello: Hello, mut requests: UnboundedReceiver<(u64, Request)>) {
         let members = Rc::clone(&members);
         spawn_local(async move {
             let answer = store::answer(&members, request).await;
-            let answer = answer.unwrap_or_else(|why| Answer::Failed(why.to_string()));
+            let answer = answer.unwrap_or_else(|why| why.answer(members.hello()));
             // A daemon that is gone closes the input, too.
             let _ = write_frame(&mut stdout().lock(), id, &answer);
         });

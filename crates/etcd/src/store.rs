@@ -3,6 +3,7 @@
 //! ```text
 //! PREFIX/term                          the newest term that was claimed
 //! PREFIX/claim                         the same, with a lease that the coordinator renews
+//! PREFIX/asked/NODE                    the newest term when this node asked for the claim in vain
 //! PREFIX/head                          which generation of records counts
 //! PREFIX/records/GENERATION/RECORD.PIECE  what the coordinator decided
 //! ```
@@ -13,6 +14,7 @@
 //! nothing into etcd's history.
 
 use crate::members::Members;
+use crate::refusal::Failure;
 use etcd_client::{
     Client, Compare, CompareOp, DeleteOptions, Error, GetOptions, KeyValue, PutOptions, Txn, TxnOp,
 };
@@ -31,7 +33,7 @@ const ALL: usize = 1 << 28;
 type Done<T> = Result<T, Error>;
 
 /// Answers a request.
-pub(crate) async fn answer(members: &Members, request: Request) -> Done<Answer> {
+pub(crate) async fn answer(members: &Members, request: Request) -> Result<Answer, Failure> {
     let keys = &Keys(members.prefix());
     match request {
         Request::Look => {
@@ -42,6 +44,10 @@ pub(crate) async fn answer(members: &Members, request: Request) -> Done<Answer> 
         Request::Claim { node, fence, after } => {
             let claim = async |client| claim(client, keys, (node, fence, after)).await;
             members.ask(claim).await
+        }
+        Request::Asked { term } => {
+            let asked = async |client| asked(client, keys, term).await;
+            members.ask(asked).await
         }
         Request::Renew { term } => {
             let renew = async |client| renew(client, keys, term).await;
@@ -70,6 +76,10 @@ impl Keys<'_> {
 
     fn claim(&self) -> String {
         format!("{}/claim", self.0)
+    }
+
+    fn asked(&self) -> String {
+        format!("{}/asked/", self.0)
     }
 
     fn head(&self) -> String {
@@ -176,13 +186,13 @@ async fn claim(
 ) -> Done<Answer> {
     let before = look(client.clone(), keys).await?;
     if before.seen.silent.is_some_and(|silent| silent < after) {
-        return Ok(Answer::Held);
+        return held(client, keys, node, before.seen.term).await;
     }
     let Some(term) = before.seen.term.max(fence).next(node) else {
         return Err(Error::Internal("all terms are used up".into()));
     };
     if !put_claim(&mut client, keys, &before, term).await? {
-        return Ok(Answer::Held);
+        return held(client, keys, node, before.seen.term).await;
     }
     // Only now nobody else can write any more.
     let after = look(client, keys).await?;
@@ -190,6 +200,35 @@ async fn claim(
         true => Ok(Answer::Claimed(after.seen)),
         false => Ok(Answer::Held),
     }
+}
+
+/// The claim is another node's: whoever has it can see that this node lives. Members ask only while
+/// they do not hear their coordinator, so this does not fill etcd's history.
+async fn held(mut client: Client, keys: &Keys<'_>, node: NodeId, term: Term) -> Done<Answer> {
+    let key = format!("{}{}", keys.asked(), node.0);
+    client.put(key, term.0.to_string(), None).await?;
+    Ok(Answer::Held)
+}
+
+/// The nodes that have asked for the claim in vain since it was taken in this term.
+async fn asked(mut client: Client, keys: &Keys<'_>, term: Term) -> Done<Answer> {
+    let found = client.get(keys.claim(), None).await?;
+    let claim = found.kvs().first();
+    let by = claim.map_or(Ok(Term::NONE), read_term)?;
+    if by != term {
+        return Ok(Answer::Fenced(by));
+    }
+    let taken = claim.map_or(0, KeyValue::mod_revision);
+    let all = GetOptions::new()
+        .with_prefix()
+        .with_min_mod_revision(taken + 1);
+    let asked = client.get(keys.asked(), Some(all)).await?;
+    let nodes = asked.kvs().iter().filter_map(|kv| {
+        let number = kv.key_str().ok()?.strip_prefix(&keys.asked())?;
+        number.parse().ok().map(NodeId)
+    });
+    let nodes = nodes.filter(|node| node.is_valid()).collect();
+    Ok(Answer::Asked(nodes))
 }
 
 async fn renew(mut client: Client, keys: &Keys<'_>, term: Term) -> Done<Answer> {

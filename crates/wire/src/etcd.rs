@@ -1,11 +1,12 @@
 //! What a daemon and `pagemesh-etcd`, the program that speaks to etcd for it, say to each other over
 //! a pipe: frames of a length, a number and a message.
 
-use crate::{NodeId, Term};
+use crate::{NodeId, NodeSet, Term};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::{self, Read, Write};
+use std::path::PathBuf;
 
 /// The first thing that the program is told.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,16 +17,42 @@ pub struct Hello {
     pub endpoints: Vec<String>,
     /// The beginning of all keys of this cluster.
     pub prefix: String,
-    /// Name and password of the user.
-    pub user: Option<(String, String)>,
-    /// The certificate of those who certify the members of etcd.
-    pub authority: Option<Vec<u8>>,
-    /// This daemon's certificate, and the key of that.
-    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    /// Name and password of the user. Without, etcd takes the name in this host's certificate.
+    pub user: Option<(String, Password)>,
+    /// How connections are encrypted, if they are.
+    pub tls: Option<Tls>,
+}
+
+/// The password of etcd's user.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Password {
+    /// This one.
+    Is(String),
+    /// The first line of a file, which is read for each connection: it may be changed.
+    In(PathBuf),
+}
+
+/// Files of certificates, which are read for each connection: they are renewed now and then.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tls {
+    /// Certificates of those who certify the members of etcd; those that this host trusts, if none.
+    pub authority: Option<PathBuf>,
+    /// This host's certificate, and the key of that.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl fmt::Debug for Password {
+    /// Without the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Is(_) => f.write_str("Is"),
+            Self::In(path) => f.debug_tuple("In").field(path).finish(),
+        }
+    }
 }
 
 impl fmt::Debug for Hello {
-    /// Without password and key.
+    /// In one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = self.user.as_ref().map(|(name, _)| name);
         write!(f, "{:?}, {:?}, user {user:?}", self.endpoints, self.prefix)
@@ -33,7 +60,7 @@ impl fmt::Debug for Hello {
 }
 
 /// The version of these messages.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What the program is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +77,11 @@ pub enum Request {
         fence: Term,
         /// The seconds.
         after: u8,
+    },
+    /// Which nodes have asked for the claim since it was taken in this term.
+    Asked {
+        /// The term.
+        term: Term,
     },
     /// To renew the claim in this term.
     Renew {
@@ -87,14 +119,18 @@ pub enum Answer {
     Seen(Seen),
     /// The claim is the asker's, in this term.
     Claimed(Seen),
-    /// The claim is another node's.
+    /// The claim is another node's; etcd knows now that this one has asked for it.
     Held,
+    /// These nodes have asked for the claim.
+    Asked(NodeSet),
     /// It is done.
     Done,
     /// A newer term has been claimed, this one.
     Fenced(Term),
-    /// No member of etcd has done it: for want of a quorum, perhaps, or of the right to.
+    /// No member of etcd has done it, for want of a quorum, perhaps.
     Failed(String),
+    /// Etcd does not let this host do it, or this host does not trust etcd: why, and the cure.
+    Refused(String),
 }
 
 /// No frame is longer.

@@ -1,6 +1,6 @@
 //! `pagemesh daemon`: the daemon of this node, in the foreground.
 
-mod control;
+pub(super) mod control;
 mod ready;
 mod settings;
 
@@ -11,6 +11,7 @@ use crate::units::parse_switch;
 use anyhow::Result;
 use clap::Args;
 use clap::builder::BoolishValueParser;
+use control::EtcdFlags;
 #[cfg(feature = "experiment")]
 use pagemesh_daemon::Experiment;
 use pagemesh_daemon::Quota;
@@ -124,32 +125,8 @@ pub(crate) struct Daemon {
     /// that is started again goes on from there
     #[arg(long, value_name = "DIRECTORY", env = "PAGEMESH_STATE")]
     state: Option<PathBuf>,
-    /// Keep what the coordinator decides in etcd, and have it elect the coordinator:
-    /// etcd://[USER@]HOST:PORT,...[/PREFIX]
-    #[arg(long, value_name = "URL", env = "PAGEMESH_CONTROL", conflicts_with_all = ["join", "state"])]
-    control: Option<String>,
-    /// The certificate of those who certify etcd's members; the connection is encrypted then
-    #[arg(long, value_name = "FILE", env = "PAGEMESH_CONTROL_CA")]
-    control_ca: Option<PathBuf>,
-    /// This host's certificate for etcd
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "PAGEMESH_CONTROL_CERT",
-        requires = "control_key"
-    )]
-    control_cert: Option<PathBuf>,
-    /// The key of that certificate
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "PAGEMESH_CONTROL_KEY",
-        requires = "control_cert"
-    )]
-    control_key: Option<PathBuf>,
-    /// The password of etcd's user [default: PAGEMESH_CONTROL_PASSWORD]
-    #[arg(long, value_name = "FILE", env = "PAGEMESH_CONTROL_PASSWORD_FILE")]
-    control_password: Option<PathBuf>,
+    #[command(flatten)]
+    etcd: EtcdFlags,
     /// Go on as the coordinator with what this node knew as the standby: if the coordinator's host
     /// is gone for good, and its standby's daemon has ended, too
     #[arg(long, requires = "state", conflicts_with = "join")]

@@ -1,10 +1,12 @@
 //! `pagemesh doctor`: the obstacles on this host, each with its cure.
 
 mod container;
+mod etcd;
 mod kernel;
 mod memory;
 mod network;
 
+use super::daemon::control::EtcdFlags;
 use crate::exit::Exit;
 use crate::global::{Format, Global};
 use crate::output;
@@ -14,7 +16,10 @@ use serde_json::{Value, json};
 
 /// Find what keeps PageMesh from working here, and how to cure it
 #[derive(Args)]
-pub(crate) struct Doctor {}
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    etcd: EtcdFlags,
+}
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +94,7 @@ impl Doctor {
         checks.extend(memory::checks());
         checks.extend(network::checks(&super::sockets(global)));
         checks.extend(container::checks());
+        checks.extend(etcd::check(&self.etcd));
         match global.output {
             Format::Json => output::json(document(&checks))?,
             Format::Table | Format::Wide => output::lines(lines(&checks, global.quiet))?,

@@ -37,6 +37,8 @@ pub struct Plan {
     /// An etcd of three members, one on each of the first three nodes, has what the coordinator
     /// decides, and elects it.
     pub etcd: bool,
+    /// The URL of an etcd that runs already and does the same, as `pagemesh daemon --control` takes it.
+    pub control: Option<String>,
     /// Further arguments for every daemon.
     pub daemon_args: Vec<String>,
     /// Further arguments for single daemons, by node; none for those beyond its end.
@@ -63,6 +65,7 @@ impl Plan {
             grace: Duration::ZERO,
             state: false,
             etcd: false,
+            control: None,
             daemon_args: Vec::new(),
             own_args: Vec::new(),
             program: None,

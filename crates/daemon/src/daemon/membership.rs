@@ -8,11 +8,20 @@ use std::time::Duration;
 /// How long the daemon to join may take to answer before the log says so.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The coordinator that this host was to join is dead, and no member has taken its place: the host
+/// begins anew, and goes on with what etcd has.
+#[derive(Debug, thiserror::Error)]
+#[error("etcd says that nobody coordinates the cluster any more")]
+pub(super) struct NobodyCoordinates;
+
 impl Daemon {
     /// Logs once that no daemon admits this node; fails after the time limit of joining.
     pub(super) fn complain(&mut self, now: u64) -> Result<()> {
         if self.admitted {
             return Ok(());
+        }
+        if self.driver.nobody_coordinates() {
+            bail!(NobodyCoordinates);
         }
         let limit = self.join_timeout;
         let asked = Duration::from_nanos(now.saturating_sub(self.driver.about.started));

@@ -1,17 +1,24 @@
-//! Has this node's claim to coordinate renewed, or that of a silent coordinator taken. A thread of
-//! its own waits for etcd.
+//! Has this node's claim to coordinate renewed, or that of a silent coordinator taken, and looks up
+//! who coordinates and who lives. A thread of its own waits for etcd.
 
-use super::{EtcdProgram, lock, no_quorum};
+use super::start::{Next, next};
+use super::{EtcdProgram, lock, trouble};
 use crate::ledger::file;
 use anyhow::{Context as _, Result};
-use pagemesh_core::Kept;
+use pagemesh_core::Input;
 use pagemesh_wire::etcd::{Answer, Request, Seen};
 use pagemesh_wire::{NodeId, Term};
 use rustix::event::{EventfdFlags, eventfd};
+use std::mem::discriminant;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often the coordinator is looked up.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// A claim that was not renewed for so many seconds may be taken.
 const AFTER: u8 = 1;
@@ -27,9 +34,11 @@ pub(crate) struct Elections {
 struct Shared {
     /// Why etcd does not answer.
     problem: Mutex<Option<String>>,
-    /// The claim that this node has got, with what etcd has.
-    claimed: Mutex<Option<(Term, Box<Kept>)>>,
-    /// Rung when there is one.
+    /// What the node is to be told.
+    told: Mutex<Vec<Input<'static>>>,
+    /// Nobody coordinates the cluster that this host wants to join.
+    alone: AtomicBool,
+    /// Rung when there is something to be told.
     bell: OwnedFd,
 }
 
@@ -39,7 +48,8 @@ impl Elections {
     pub(crate) fn start(program: Arc<EtcdProgram>) -> Result<Self> {
         let shared = Arc::new(Shared {
             problem: Mutex::new(None),
-            claimed: Mutex::new(None),
+            told: Mutex::new(Vec::new()),
+            alone: AtomicBool::new(false),
             bell: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
         });
         let (requests, queue) = channel();
@@ -65,20 +75,35 @@ impl Elections {
         });
     }
 
+    /// Has the nodes listed that have asked for the claim since this one has it.
+    pub(crate) fn list_asking(&self, term: Term) {
+        self.ask(Request::Asked { term });
+    }
+
+    /// Has the coordinator looked up.
+    pub(crate) fn seek(&self) {
+        self.ask(Request::Look);
+    }
+
     fn ask(&self, request: Request) {
         // The thread ends only after this end of the channel.
         let _ = self.requests.send(request);
     }
 
-    /// Becomes readable when this node has got the claim.
+    /// Becomes readable when the node is to be told something.
     pub(crate) fn bell(&self) -> BorrowedFd<'_> {
         self.shared.bell.as_fd()
     }
 
-    /// The claim that this node has got.
-    pub(crate) fn claimed(&self) -> Option<(Term, Box<Kept>)> {
+    /// What the node is to be told.
+    pub(crate) fn told(&self) -> Vec<Input<'static>> {
         let _ = rustix::io::read(&self.shared.bell, &mut [0; 8]);
-        lock(&self.shared.claimed).take()
+        std::mem::take(&mut *lock(&self.shared.told))
+    }
+
+    /// Whether the cluster had no coordinator when one was looked up last.
+    pub(crate) fn nobody_coordinates(&self) -> bool {
+        self.shared.alone.load(Ordering::Relaxed)
     }
 
     /// Why nobody can be elected.
@@ -89,29 +114,59 @@ impl Elections {
 
 impl Shared {
     fn run(&self, program: &EtcdProgram, queue: &Receiver<Request>) {
+        let mut looked: Option<Instant> = None;
         while let Ok(request) = queue.recv() {
-            // What was asked for before took long, and counts no more.
-            let request = queue.try_iter().last().unwrap_or(request);
-            let problem = self.ask(program, &request).err();
-            let problem = problem.map(|why| no_quorum(&format!("{why:#}")));
-            *lock(&self.problem) = problem;
+            let mut requests = vec![request];
+            for request in queue.try_iter() {
+                // What was asked for before took long, and counts no more.
+                requests.retain(|before| discriminant(before) != discriminant(&request));
+                requests.push(request);
+            }
+            for request in requests {
+                if request == Request::Look {
+                    // Everything is read.
+                    if looked.is_some_and(|looked| looked.elapsed() < LOOK_EVERY) {
+                        continue;
+                    }
+                    looked = Some(Instant::now());
+                }
+                let problem = self.ask(program, &request).err();
+                *lock(&self.problem) = problem.map(|why| trouble(why.as_ref()));
+            }
         }
     }
 
     fn ask(&self, program: &EtcdProgram, request: &Request) -> Result<()> {
         match program.ask(request)? {
             Answer::Claimed(Seen { term, records, .. }) => {
-                let kept = file::read_whole(&records)?;
+                let kept = Box::new(file::read_whole(&records)?);
                 tracing::info!(term = term.count(), "etcd has elected this node");
-                *lock(&self.claimed) = Some((term, Box::new(kept)));
-                // A full counter has rung already.
-                let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+                self.tell(Input::Elected { term, kept });
             }
             Answer::Fenced(by) => {
                 tracing::info!(by = %by.coordinator(), "etcd has elected another coordinator");
             }
+            Answer::Asked(nodes) => {
+                if let Request::Asked { term } = *request {
+                    self.tell(Input::Asking { term, nodes });
+                }
+            }
+            Answer::Seen(seen) if !seen.records.is_empty() => {
+                let next = next(&seen)?;
+                let alone = matches!(next, Next::GoOn(_));
+                self.alone.store(alone, Ordering::Relaxed);
+                if let Next::Join(_, address) = next {
+                    self.tell(Input::Coordinates { address });
+                }
+            }
             _ => {}
         }
         Ok(())
+    }
+
+    fn tell(&self, input: Input<'static>) {
+        lock(&self.told).push(input);
+        // A full counter has rung already.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 }

@@ -1,6 +1,6 @@
 //! The program that speaks to etcd, while it runs: if it ends, it is started again.
 
-use super::lock;
+use super::{EtcdRefuses, lock};
 use anyhow::{Result, bail};
 use pagemesh_wire::etcd::{Answer, Hello, Request, read_frame, write_frame};
 use std::collections::HashMap;
@@ -69,6 +69,7 @@ impl EtcdProgram {
         self.send(request, sender)?;
         match answer.recv_timeout(LIMIT) {
             Ok(Answer::Failed(why)) => Err(io::Error::other(why)),
+            Ok(Answer::Refused(why)) => Err(io::Error::other(EtcdRefuses(why))),
             Ok(answer) => Ok(answer),
             Err(_) => Err(io::Error::other(format!("{NAME} has ended or hangs"))),
         }

@@ -1,7 +1,7 @@
 //! How a daemon begins whose cluster is in etcd: it founds the cluster, joins it where etcd says that
 //! the coordinator is, or goes on with it if no coordinator lives.
 
-use super::{Elections, EtcdProgram, EtcdRecords};
+use super::{Elections, EtcdProgram, EtcdRecords, is_refusal};
 use crate::ledger::{Ledger, Medium, file};
 use anyhow::{Context as _, Result, bail};
 use pagemesh_core::{Kept, KeptEntry, Life, Start};
@@ -50,10 +50,11 @@ fn means(program: &Arc<EtcdProgram>, generation: u32) -> Result<Means> {
 pub(crate) fn begin(hello: &Hello, generation: u32, fresh: ClusterId) -> Result<(Means, Start)> {
     let program = Arc::new(EtcdProgram::find(hello.clone())?);
     let (mut reached, mut alive) = (Instant::now(), None);
+    let mut said = String::new();
     let start = loop {
         match decide(&program, fresh) {
-            Ok(Next::Start(start)) => break start,
-            Ok(Next::Join(term, address)) => {
+            Ok(Decided::Start(start)) => break start,
+            Ok(Decided::Join(term, address)) => {
                 reached = Instant::now();
                 let (known, since) = *alive.get_or_insert((term, reached));
                 if known != term {
@@ -62,19 +63,25 @@ pub(crate) fn begin(hello: &Hello, generation: u32, fresh: ClusterId) -> Result<
                     break Start::Join(address);
                 }
             }
-            Ok(Next::Wait) => (reached, alive) = (Instant::now(), None),
-            Err(why) if reached.elapsed() > PATIENCE => {
-                return Err(why.context("cannot begin with what etcd has"));
+            Ok(Decided::Wait) => (reached, alive) = (Instant::now(), None),
+            Err(why) if is_refusal(why.as_ref()) || reached.elapsed() > PATIENCE => {
+                return Err(why.context("cannot begin"));
             }
-            Err(why) => tracing::warn!("trying again: {why:#}"),
+            Err(why) => {
+                let why = format!("{why:#}");
+                if why != said {
+                    tracing::warn!("trying again for {} s: {why}", PATIENCE.as_secs());
+                    said = why;
+                }
+            }
         }
         thread::sleep(AGAIN);
     };
     Ok((means(&program, generation)?, start))
 }
 
-/// What a look into etcd says.
-enum Next {
+/// What a new node does.
+enum Decided {
     /// To begin like this.
     Start(Start),
     /// To join the coordinator of this term, at this address, if it goes on renewing its claim.
@@ -83,24 +90,44 @@ enum Next {
     Wait,
 }
 
-fn decide(program: &EtcdProgram, fresh: ClusterId) -> Result<Next> {
+fn decide(program: &EtcdProgram, fresh: ClusterId) -> Result<Decided> {
     let Answer::Seen(seen) = program.ask(&Request::Look)? else {
         bail!("an odd answer of pagemesh-etcd");
     };
     if seen.records.is_empty() {
         let won = matches!(program.ask(&Request::Found)?, Answer::Claimed(_));
         return Ok(match won {
-            true => Next::Start(Start::Found(fresh)),
-            false => Next::Wait,
+            true => Decided::Start(Start::Found(fresh)),
+            false => Decided::Wait,
         });
     }
+    Ok(match next(&seen)? {
+        Next::Join(term, address) => Decided::Join(term, address),
+        Next::Wait => Decided::Wait,
+        Next::GoOn(kept) => go_on_with(program, &kept)?,
+    })
+}
+
+/// What is next for a host that is none of the members.
+pub(super) enum Next {
+    /// To join the coordinator of this term, at this address, if it lives.
+    Join(Term, SocketAddr),
+    /// To look again.
+    Wait,
+    /// To go on with this: nobody coordinates.
+    GoOn(Box<Kept>),
+}
+
+/// # Errors
+/// If what etcd has is none of ours.
+pub(super) fn next(seen: &Seen) -> Result<Next> {
     let kept = file::read_whole(&seen.records)?;
-    match seen.silent {
+    Ok(match seen.silent {
         // One that was elected just now may not have written yet where it is.
-        Some(0) => Ok(coordinator(&kept, seen.term)),
-        Some(1..GONE) => Ok(Next::Wait),
-        _ => go_on_with(program, &kept),
-    }
+        Some(0) => coordinator(&kept, seen.term),
+        Some(1..GONE) => Next::Wait,
+        _ => Next::GoOn(Box::new(kept)),
+    })
 }
 
 fn coordinator(kept: &Kept, term: Term) -> Next {
@@ -112,7 +139,7 @@ fn coordinator(kept: &Kept, term: Term) -> Next {
 }
 
 /// No coordinator lives, and no member has taken its place: this node goes on with what there is.
-fn go_on_with(program: &EtcdProgram, kept: &Kept) -> Result<Next> {
+fn go_on_with(program: &EtcdProgram, kept: &Kept) -> Result<Decided> {
     let next = |kept: &Kept| -> Result<NodeId> {
         let next = kept.next_life();
         let (node, _) = next.context("all numbers of nodes are used up: found a new cluster")?;
@@ -125,11 +152,11 @@ fn go_on_with(program: &EtcdProgram, kept: &Kept) -> Result<Next> {
         after: GONE,
     })?;
     let Answer::Claimed(Seen { term, records, .. }) = answer else {
-        return Ok(Next::Wait);
+        return Ok(Decided::Wait);
     };
     let mut kept = file::read_whole(&records)?;
     if next(&kept)? != node {
-        return Ok(Next::Wait);
+        return Ok(Decided::Wait);
     }
     kept.apply(KeptEntry::Life {
         cluster: kept.cluster(),
@@ -141,5 +168,5 @@ fn go_on_with(program: &EtcdProgram, kept: &Kept) -> Result<Next> {
         "going on with what etcd has: the members are asked, for 5 s at most",
     );
     let life = Box::new(Life { kept, node, term });
-    Ok(Next::Start(Start::Resume(life)))
+    Ok(Decided::Start(Start::Resume(life)))
 }

@@ -165,6 +165,20 @@ impl EffectExecutor for EffectBatch<'_> {
         Ok(())
     }
 
+    fn list_asking(&mut self, term: Term) -> Done {
+        if let Some(elections) = &self.executor.elections {
+            elections.list_asking(term);
+        }
+        Ok(())
+    }
+
+    fn seek(&mut self) -> Done {
+        if let Some(elections) = &self.executor.elections {
+            elections.seek();
+        }
+        Ok(())
+    }
+
     fn emit(&mut self, event: Event) -> Done {
         if matches!(event, Event::Resent {}) {
             self.executor.network.repeats(true);

@@ -50,6 +50,8 @@ troubles! {
     DiskFailed = "disk-failed",
     /// Etcd, which has what the coordinator decides, does not answer.
     NoQuorum = "no-quorum",
+    /// Etcd does not let this host in, or this host does not trust it.
+    EtcdRefuses = "etcd-refuses",
     /// The key file cannot be read.
     KeyUnreadable = "key-unreadable",
     /// A host wants to join with a key that is not in the key file here.

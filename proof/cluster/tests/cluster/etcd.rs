@@ -2,7 +2,7 @@
 
 use crate::coordinators::{control, say};
 use crate::resuming::names;
-use crate::support::{Cluster, eventually, load, store};
+use crate::support::{Cluster, Joiner, eventually, load, store};
 use pagemesh::{Mapping, Options, PAGE_SIZE};
 use pagemesh_cli::sandbox::{Etcd, Netns, Plan, etcd_is_installed};
 use std::path::Path;
@@ -13,23 +13,35 @@ use std::time::{Duration, Instant};
 /// The aim is 2 s. These hosts share a processor or two with other tests.
 const SOON: Duration = Duration::from_secs(8);
 
+/// How often effects `Keep` have been counted at the first node of three when it admits a fourth.
+const KEPT_THEN: u32 = 7;
+
 /// Pages do not need the coordinator, whoever fails.
 const PAUSE: Duration = Duration::from_secs(4);
 
-fn start(nodes: usize) -> Option<Cluster> {
+/// Whether what these tests need is there.
+pub(crate) fn can_run() -> bool {
     if !etcd_is_installed() {
         eprintln!("skipped: there is no etcd; scripts/setup --etcd installs it");
-        return None;
+        return false;
     }
     let program = Path::new(env!("CARGO_BIN_EXE_pagemesh-under-test"));
     if !program.with_file_name("pagemesh-etcd").is_file() {
         eprintln!("skipped: pagemesh-etcd is not built beside the program; scripts/test builds it");
-        return None;
+        return false;
     }
+    true
+}
+
+fn plan(nodes: usize) -> Plan {
     let mut plan = Plan::new(nodes);
     plan.netns = Netns::Never;
     plan.etcd = true;
-    Cluster::of(plan)
+    plan
+}
+
+fn start(nodes: usize) -> Option<Cluster> {
+    can_run().then(|| Cluster::of(plan(nodes))).flatten()
 }
 
 fn etcd(cluster: &Cluster) -> &Etcd {
@@ -37,7 +49,7 @@ fn etcd(cluster: &Cluster) -> &Etcd {
 }
 
 /// How long a control call takes: a segment is made and removed.
-fn control_call(cluster: &Cluster, node: usize, name: &str) -> Duration {
+pub(crate) fn control_call(cluster: &Cluster, node: usize, name: &str) -> Duration {
     let start = Instant::now();
     let mesh = cluster.mesh(node);
     while let Err(error) = mesh.create(name, PAGE_SIZE as u64, Options::default()) {
@@ -77,7 +89,7 @@ fn while_pages_move<T>(maps: &[Mapping; 2], what: impl FnOnce() -> T) -> T {
     })
 }
 
-fn wait_for_coordinator(cluster: &Cluster, nodes: &[usize]) -> u64 {
+pub(crate) fn wait_for_coordinator(cluster: &Cluster, nodes: &[usize]) -> u64 {
     let mut known = 0;
     eventually("all know one coordinator that lives", || {
         let all: Vec<_> = nodes.iter().map(|node| control(cluster, *node)).collect();
@@ -184,4 +196,47 @@ fn names_go_on_from_etcd_after_all_daemons_were_killed() {
     assert!(map.segment().lock(1).lock().is_ok());
     cluster.mesh(1).remove("two").unwrap();
     assert_eq!(names(&cluster, 2), ["one"]);
+}
+
+/// The coordinator and a member are killed at once: the elected node does not wait for the member's
+/// promise as long as for a member that lives.
+#[test]
+fn names_go_on_when_a_member_dies_with_the_coordinator() {
+    let Some(cluster) = start(4) else {
+        return;
+    };
+    for (node, name) in [(0, "first"), (1, "count"), (3, "third")] {
+        cluster.make_on(node, name, 1, Options::default());
+    }
+    cluster.kill(0).unwrap();
+    cluster.kill(1).unwrap();
+    let took = control_call(&cluster, 3, "after two");
+    println!("control calls went on {took:?} after the end of coordinator and member");
+    wait_for_coordinator(&cluster, &[2, 3]);
+    let view = say(&cluster, 2, "members").1;
+    let dead = view.lines().filter(|line| line.contains("dead")).count();
+    assert_eq!(dead, 2, "{view}");
+    assert_eq!(names(&cluster, 2), ["count", "first", "third"]);
+}
+
+/// The coordinator dies as it admits a host, which hears from etcd of the next one.
+#[test]
+fn a_host_that_joins_when_the_coordinator_dies_joins_the_next_one() {
+    if !can_run() {
+        return;
+    }
+    let mut plan = plan(3);
+    // It admits two hosts, and dies as it writes down the third.
+    plan.own_args = vec![vec![format!("--die-after=Keep:{KEPT_THEN}")]];
+    let Some(cluster) = Cluster::of(plan) else {
+        return;
+    };
+    assert_eq!(wait_for_coordinator(&cluster, &[0, 1, 2]), 1);
+    let url = etcd(&cluster).url();
+    let joiner = Joiner::with(&cluster, "late", &[&format!("--control={url}")]);
+    eventually("the host has joined", || joiner.is_member());
+    assert_ne!(wait_for_coordinator(&cluster, &[1, 2]), 1);
+    cluster.make_on(1, "one", 1, Options::default());
+    let names = joiner.mesh().list().unwrap();
+    assert_eq!(names.len(), 1);
 }

@@ -20,6 +20,7 @@ mod counting;
 mod daemon_deaths;
 mod debuggers;
 mod etcd;
+mod etcd_guards;
 mod exports;
 mod file_caches;
 mod freebsd;

@@ -78,7 +78,7 @@ fn merge(flags: Daemon, config: &Config, global: &Global) -> Result<Options> {
         (None, None) => default.quota,
     };
     let memory = memory(&flags, config)?;
-    let control = super::control::options(&flags, config)?;
+    let control = super::control::options(&flags.etcd, config)?;
     Ok(Options {
         memory,
         bind: bind.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)),

@@ -26,6 +26,11 @@ impl Joiner {
         Self::under(cluster, &[], (node, name), arguments)
     }
 
+    /// With these arguments alone, which say whom it joins.
+    pub(crate) fn with(cluster: &Cluster, name: &str, arguments: &[&str]) -> Self {
+        Self::start_daemon(cluster, &[], name, arguments)
+    }
+
     /// As [`Joiner::through`], started by these words, to which the daemon's own are appended.
     pub(crate) fn under(
         cluster: &Cluster,
@@ -33,6 +38,12 @@ impl Joiner {
         (node, name): (usize, &str),
         arguments: &[&str],
     ) -> Self {
+        let join = format!("--join={}", cluster.node(node).address());
+        let arguments: Vec<_> = [&*join].iter().chain(arguments).copied().collect();
+        Self::start_daemon(cluster, starter, name, &arguments)
+    }
+
+    fn start_daemon(cluster: &Cluster, starter: &[&str], name: &str, arguments: &[&str]) -> Self {
         let directory = cluster.directory();
         let socket = directory.join(format!("{name}.sock"));
         let log = directory.join(format!("{name}.log"));
@@ -48,7 +59,6 @@ impl Joiner {
                 "--name",
                 name,
             ])
-            .arg(format!("--join={}", cluster.node(node).address()))
             .arg("--socket")
             .arg(&socket)
             .args(arguments)

@@ -2,6 +2,7 @@
 
 mod bus;
 mod evidence;
+pub(crate) mod guarded_etcd;
 mod joiner;
 mod permit;
 mod player;
