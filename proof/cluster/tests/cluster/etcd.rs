@@ -13,8 +13,13 @@ use std::time::{Duration, Instant};
 /// The aim is 2 s. These hosts share a processor or two with other tests.
 const SOON: Duration = Duration::from_secs(8);
 
-/// How often effects `Keep` have been counted at the first node of three when it admits a fourth.
-const KEPT_THEN: u32 = 7;
+/// The coordinator of so many nodes dies as it writes down the admission of one more. It has written
+/// down the cluster and each node, and each time counts twice.
+fn plan_that_admits(nodes: usize) -> Plan {
+    let mut plan = plan(nodes);
+    plan.own_args = vec![vec![format!("--die-after=Keep:{}", nodes * 2 + 1)]];
+    plan
+}
 
 /// Pages do not need the coordinator, whoever fails.
 const PAUSE: Duration = Duration::from_secs(4);
@@ -225,10 +230,7 @@ fn a_host_that_joins_when_the_coordinator_dies_joins_the_next_one() {
     if !can_run() {
         return;
     }
-    let mut plan = plan(3);
-    // It admits two hosts, and dies as it writes down the third.
-    plan.own_args = vec![vec![format!("--die-after=Keep:{KEPT_THEN}")]];
-    let Some(cluster) = Cluster::of(plan) else {
+    let Some(cluster) = Cluster::of(plan_that_admits(3)) else {
         return;
     };
     assert_eq!(wait_for_coordinator(&cluster, &[0, 1, 2]), 1);
@@ -239,4 +241,24 @@ fn a_host_that_joins_when_the_coordinator_dies_joins_the_next_one() {
     cluster.make_on(1, "one", 1, Options::default());
     let names = joiner.mesh().list().unwrap();
     assert_eq!(names.len(), 1);
+}
+
+/// The same, and there is no other member: the host goes on with what etcd has.
+#[test]
+fn a_host_that_joins_when_the_only_node_dies_goes_on_alone() {
+    if !can_run() {
+        return;
+    }
+    let Some(cluster) = Cluster::of(plan_that_admits(1)) else {
+        return;
+    };
+    assert_eq!(wait_for_coordinator(&cluster, &[0]), 1);
+    let url = etcd(&cluster).url();
+    let joiner = Joiner::with(&cluster, "late", &[&format!("--control={url}")]);
+    eventually("the host has begun anew", || joiner.is_member());
+    assert!(joiner.says("beginning anew"));
+    let mesh = joiner.mesh();
+    mesh.create("one", PAGE_SIZE as u64, Options::default())
+        .unwrap();
+    assert_eq!(mesh.list().unwrap().len(), 1);
 }
