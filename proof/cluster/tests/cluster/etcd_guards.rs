@@ -142,6 +142,16 @@ impl Refused {
     }
 }
 
+/// What `pagemesh doctor` says on a host with these settings.
+fn doctor(url: &str, arguments: &[&String]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_pagemesh-under-test"))
+        .args(["doctor", &format!("--control={url}")])
+        .args(arguments)
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 #[test]
 fn a_daemon_that_etcd_does_not_let_in_says_why() {
     if !can_run() {
@@ -210,6 +220,21 @@ fn a_daemon_that_etcd_does_not_let_in_says_why() {
     for (daemon, words) in refused {
         daemon.says(&words);
     }
+    let good = [&ca, &pem, &key, &password];
+    let said = doctor(&etcd.url("etcds", "pagemesh"), &good);
+    assert!(
+        said.contains("ok       etcd: it answers, and has no cluster pagemesh yet"),
+        "{said}"
+    );
+    let said = doctor(&etcd.url("etcds", "pagemesh"), &[&ca, &pem, &key, &wrong]);
+    assert!(
+        said.contains("blocker  etcd: it does not let this host in"),
+        "{said}"
+    );
+    assert!(
+        said.contains("cure: name or password of user pagemesh is wrong"),
+        "{said}"
+    );
     let plain = GuardedEtcd::start(Guards::None);
     let daemon = Refused::start(&plain, plain.url("etcds", ""), slice::from_ref(&ca));
     daemon.says(&["does not encrypt", "etcd://"]);
