@@ -46,7 +46,7 @@ use crate::commands::key;
 pub const PROGRAM_VARIABLE: &str = "PAGEMESH_PROGRAM";
 
 /// Nodes of a cluster.
-pub(crate) const MOST: usize = pagemesh_wire::NodeId::LIMIT as usize - 1;
+pub(crate) const MOST: usize = pagemesh_wire::NodeId::NEAR as usize - 1;
 
 /// How long nodes may take to become members.
 const PATIENCE: Duration = Duration::from_secs(20);

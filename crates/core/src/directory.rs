@@ -239,7 +239,7 @@ impl Directory {
     }
 
     /// Forgets the calls of lives that are over: none of them comes any more.
-    pub(crate) fn forget_names(&mut self, over: NodeSet) {
+    pub(crate) fn forget_names(&mut self, over: &NodeSet) {
         for entry in self.segments.values_mut() {
             entry.changed.retain(|node, _| !over.contains(*node));
         }

@@ -122,7 +122,7 @@ pub const PROMISE: u32 = 6;
 pub const JOIN_RETRY: Duration = Duration::from_millis(200);
 
 /// Times that a node that was declared dead joins again by itself. Each takes one of the cluster's
-/// [`NodeId::LIMIT`](pagemesh_wire::NodeId::LIMIT) numbers, and a host that is cut off again and
+/// [`NodeId::NEAR`](pagemesh_wire::NodeId::NEAR) numbers, and a host that is cut off again and
 /// again must not use them up: its daemon waits for a person then.
 pub const REJOINS: u32 = 8;
 

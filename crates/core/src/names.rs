@@ -44,10 +44,10 @@ pub(crate) fn names_in_message<T: Serialize>(message: &T) -> NodeSet {
 }
 
 /// The places in `part` that name one of these nodes, as paths of fields, for people.
-pub(crate) fn places<T: Serialize>(part: &T, wanted: NodeSet) -> Vec<(NodeId, String)> {
+pub(crate) fn places<T: Serialize>(part: &T, wanted: &NodeSet) -> Vec<(NodeId, String)> {
     let walk = Walk {
         trace: Some(Trace {
-            wanted,
+            wanted: wanted.clone(),
             ..Trace::default()
         }),
         ..Walk::default()
@@ -113,7 +113,7 @@ impl Walk {
         }
     }
 
-    fn name_all(&mut self, nodes: NodeSet) {
+    fn name_all(&mut self, nodes: &NodeSet) {
         for node in nodes.iter() {
             self.name(node);
         }
@@ -164,7 +164,7 @@ impl Walk {
     /// number of a node or of a segment counts.
     fn payload(&mut self, bytes: &[u8]) {
         if self.opaque && !bytes.is_empty() {
-            return self.name_all(everybody());
+            return self.name_all(&everybody());
         }
         for start in 0..bytes.len() {
             let value = varint(&bytes[start..]);
@@ -501,9 +501,9 @@ mod tests {
     #[test]
     fn places_are_told_of_by_their_paths() {
         let state = crate::sync::Locks::default();
-        assert!(places(&state, everybody()).is_empty());
+        assert!(places(&state, &everybody()).is_empty());
         let shell = crate::shell::Shell::of_four(NodeId(3));
-        let found = places(&shell, set(&[3]));
+        let found = places(&shell, &set(&[3]));
         assert!(found.contains(&(NodeId(3), "me".into())), "{found:?}");
     }
 }

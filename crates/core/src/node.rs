@@ -95,7 +95,7 @@ impl Node {
     #[must_use]
     pub fn names_of_the_gone(&self) -> Vec<(NodeId, String)> {
         let over = self.shell.view.over();
-        self.services.places_of(&self.shell.memory, over)
+        self.services.places_of(&self.shell.memory, &over)
     }
 
     /// The program that this node says it is.

@@ -372,7 +372,7 @@ impl<X: Extra> Ownership<X> {
     /// Lives are over, and their numbers are to be forgotten: where one of them is the last owner that
     /// this node knows, it remembers that the last owner is gone, and not which node that was. The
     /// home is named by the subject itself, and stays.
-    pub(crate) fn forget_names(&mut self, home: NodeId, over: NodeSet) {
+    pub(crate) fn forget_names(&mut self, home: NodeId, over: &NodeSet) {
         if over.contains(self.hint) && self.hint != home {
             self.hint = NodeId::NONE;
         }

@@ -50,8 +50,8 @@ impl Services {
             Ok(reductions) => reductions,
             Err(why) => return self.answer(cx, caller, Reply::Refused(why)),
         };
-        let members = cx.shell.alive;
-        self.reductions.spreading.insert(caller, members);
+        let members = &cx.shell.alive;
+        self.reductions.spreading.insert(caller, members.clone());
         for node in members.iter() {
             let reductions = reductions.clone();
             let call = Call::Reduce {

@@ -94,7 +94,7 @@ impl Shell {
 
     /// Members other than this one that are alive.
     pub(crate) fn peers(&self) -> NodeSet {
-        self.alive.without(NodeSet::only(self.me))
+        self.alive.without(&NodeSet::only(self.me))
     }
 }
 

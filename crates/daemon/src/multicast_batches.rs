@@ -235,7 +235,7 @@ impl Outgoing {
             return false;
         }
         let room = datagram.len() <= SMALL && self.bytes.len() + SMALL <= ROOM;
-        let takes = room && node.is_valid() && self.multicast_reach.reaches(to);
+        let takes = room && node.is_near() && self.multicast_reach.reaches(to);
         if takes {
             self.bytes.extend_from_slice(datagram);
             self.parts.push((to, node, self.bytes.len()));

@@ -243,6 +243,6 @@ mod tests {
         }
         assert_eq!(Header::split(&with(3, 1)), Err(HeaderError::Malformed));
         assert_eq!(Header::split(&with(5, 0xff)), Err(HeaderError::Malformed));
-        assert_eq!(Header::split(&with(27, 1)), Err(HeaderError::Malformed));
+        assert_eq!(Header::split(&with(27, 4)), Err(HeaderError::Malformed));
     }
 }

@@ -54,12 +54,20 @@ impl NodeId {
     /// The first node of every cluster, and its first coordinator.
     pub const FIRST: Self = Self(1);
     /// One more than the largest number a node may have.
-    pub const LIMIT: u16 = 128;
+    pub const LIMIT: u16 = 1024;
+    /// One more than the largest number that a coordinator gives to hosts which have real daemons.
+    pub const NEAR: u16 = 128;
 
     /// Whether this names a node a cluster can have.
     #[must_use]
     pub fn is_valid(self) -> bool {
         self.0 > 0 && self.0 < Self::LIMIT
+    }
+
+    /// Whether this names a node that can have a real daemon.
+    #[must_use]
+    pub fn is_near(self) -> bool {
+        self.is_valid() && self.0 < Self::NEAR
     }
 }
 

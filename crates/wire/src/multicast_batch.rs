@@ -16,7 +16,7 @@ mod shared;
 pub use shared::{MOST_PIECES, SHARED_HEAD, SharedPiece};
 
 /// A datagram that came from the group, or the answer to one that was sent there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MulticastBatch<'a> {
     /// Does anybody hear this? As long as the longest multicast batch of its sender.
     Trial {
@@ -186,7 +186,7 @@ fn part(bytes: &[u8], at: usize) -> Option<(NodeId, Range<usize>)> {
     let to = NodeId(u16::from_le_bytes([label[0], label[1]]));
     let length = usize::from(u16::from_le_bytes([label[2], label[3]]));
     let range = at + LABEL..at + LABEL + length;
-    let fits = length > 0 && range.end <= bytes.len() && to.is_valid();
+    let fits = length > 0 && range.end <= bytes.len() && to.is_near();
     fits.then_some((to, range))
 }
 

@@ -299,7 +299,7 @@ pub enum Reply {
     Names {
         /// The generation.
         generation: u64,
-        /// Their numbers, as [`NodeSet::to_bytes`](crate::NodeSet::to_bytes) says. This is no set of
+        /// Their numbers, as [`NodeSet::near_bytes`](crate::NodeSet::near_bytes) says. This is no set of
         /// nodes, because an answer that is remembered names nobody.
         names: [u8; 16],
     },
@@ -433,6 +433,11 @@ pub enum Message {
         program: Program,
     },
 }
+
+const _: () = assert!(
+    size_of::<Message>() == 144,
+    "every message that is under way is moved about"
+);
 
 /// Why a datagram's body was not understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]

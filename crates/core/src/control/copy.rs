@@ -102,7 +102,7 @@ impl DecisionCopy {
     }
 
     /// Forgets the calls of lives that are over.
-    pub(crate) fn forget_names(&mut self, over: NodeSet) {
+    pub(crate) fn forget_names(&mut self, over: &NodeSet) {
         self.answered.retain(|node, _| !over.contains(*node));
         self.directory.forget_names(over);
     }

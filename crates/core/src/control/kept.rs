@@ -114,7 +114,7 @@ impl Kept {
             term,
         };
         let standby = |node| KeptEntry::Standby { cluster, node };
-        let mut before = self.mine;
+        let mut before = self.mine.clone();
         for term in &self.lives {
             before.remove(term.coordinator());
         }
@@ -210,11 +210,7 @@ impl Kept {
         // Coordinator and standby take different numbers should both go on at once.
         let skip = usize::from(!self.has_coordinated());
         let free = |node: &NodeId| self.view.member(*node).is_none() && !self.mine.contains(*node);
-        let node = (1..NodeId::LIMIT)
-            .rev()
-            .map(NodeId)
-            .filter(free)
-            .nth(skip)?;
+        let node = (1..NodeId::NEAR).rev().map(NodeId).filter(free).nth(skip)?;
         Some((node, self.fence().next(node)?))
     }
 
@@ -231,7 +227,7 @@ impl Kept {
 
     /// The former lives of the daemon.
     pub(crate) fn mine(&self) -> NodeSet {
-        self.mine
+        self.mine.clone()
     }
 }
 
@@ -239,7 +235,7 @@ impl Kept {
 /// disks, the last free ones are left to coordinators that go on from there.
 pub(crate) fn next_number(view: &MemberView, disks: bool) -> Option<NodeId> {
     let reserved = if disks { RESERVED } else { 0 };
-    let mut free = (1..NodeId::LIMIT)
+    let mut free = (1..NodeId::NEAR)
         .map(NodeId)
         .filter(|node| view.member(*node).is_none());
     let next = free.next()?;
@@ -302,10 +298,10 @@ mod tests {
         kept.apply(KeptEntry::View(view(Term::FIRST, &members)));
         assert!(kept.is_whole() && kept.has_coordinated());
         let (first, one) = kept.next_life().unwrap();
-        assert_eq!((first, one.count()), (NodeId(NodeId::LIMIT - 1), 2));
+        assert_eq!((first, one.count()), (NodeId(NodeId::NEAR - 1), 2));
         kept.apply(life(first, one));
         let (second, two) = kept.next_life().unwrap();
-        assert_eq!((second, two.count()), (NodeId(NodeId::LIMIT - 2), 3));
+        assert_eq!((second, two.count()), (NodeId(NodeId::NEAR - 2), 3));
         assert!(kept.lives() == [one] && two > one);
         let written_anew = written(kept.entries());
         assert_eq!(written_anew, kept);
@@ -364,16 +360,12 @@ mod tests {
 
     #[test]
     fn the_last_numbers_are_left_to_those_who_go_on() {
-        let members: Vec<_> = (1..NodeId::LIMIT - 3)
-            .map(|id| (id, Health::Dead))
-            .collect();
+        let members: Vec<_> = (1..NodeId::NEAR - 3).map(|id| (id, Health::Dead)).collect();
         let next = next_number(&view(Term::FIRST, &members), true);
-        assert_eq!(next, Some(NodeId(NodeId::LIMIT - 3)));
-        let members: Vec<_> = (1..NodeId::LIMIT - 2)
-            .map(|id| (id, Health::Dead))
-            .collect();
+        assert_eq!(next, Some(NodeId(NodeId::NEAR - 3)));
+        let members: Vec<_> = (1..NodeId::NEAR - 2).map(|id| (id, Health::Dead)).collect();
         let view = view(Term::FIRST, &members);
         assert_eq!(next_number(&view, true), None);
-        assert_eq!(next_number(&view, false), Some(NodeId(NodeId::LIMIT - 2)));
+        assert_eq!(next_number(&view, false), Some(NodeId(NodeId::NEAR - 2)));
     }
 }

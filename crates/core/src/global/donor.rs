@@ -390,8 +390,8 @@ impl Donor {
             return;
         };
         let (now, age, owner) = (cx.now, cx.now - held.used, segment.home());
-        let among = (cx.shell.peers(), NodeSet::only(owner));
-        let Some(to) = cx.shell.memory.choose(now, age, among) else {
+        let (peers, without) = (cx.shell.peers(), NodeSet::only(owner));
+        let Some(to) = cx.shell.memory.choose(now, age, (&peers, &without)) else {
             return;
         };
         let lent = LentPage {

@@ -90,7 +90,7 @@ impl Memory {
     }
 
     /// Lives are over, and their numbers are to be forgotten: nothing goes there any more.
-    pub(crate) fn forget_names(&mut self, over: NodeSet) {
+    pub(crate) fn forget_names(&mut self, over: &NodeSet) {
         self.weights.retain(|(node, _)| !over.contains(*node));
         self.refusing.retain(|node, _| !over.contains(*node));
     }
@@ -153,7 +153,7 @@ impl Memory {
         &mut self,
         now: Time,
         age: Duration,
-        (peers, without): (NodeSet, NodeSet),
+        (peers, without): (&NodeSet, &NodeSet),
     ) -> Option<NodeId> {
         self.refusing.retain(|_, until| now < *until);
         let refusing: NodeSet = self.refusing.keys().copied().collect();
@@ -235,7 +235,7 @@ mod tests {
         let mut counts = [0; 5];
         for _ in 0..4000 {
             let node = memory
-                .choose(Time(0), Duration::ZERO, (peers(), ALL))
+                .choose(Time(0), Duration::ZERO, (&peers(), &ALL))
                 .unwrap();
             counts[usize::from(node.0)] += 1;
         }
@@ -246,20 +246,27 @@ mod tests {
     #[test]
     fn an_old_page_is_dropped_and_an_old_plan_is_asked_for_anew() {
         let mut memory = memory(&plan(&[(2, 1)], 1000));
-        let mut choose = |now, millis, without| {
-            let node = memory.choose(Time(now), Duration::from_millis(millis), (peers(), without));
+        let mut choose = |now, millis, without: &NodeSet| {
+            let node = memory.choose(
+                Time(now),
+                Duration::from_millis(millis),
+                (&peers(), without),
+            );
             (node, memory.wants_plan)
         };
-        assert_eq!(choose(0, 999, ALL), (Some(NodeId(2)), false));
-        assert_eq!(choose(0, 1000, ALL), (None, false), "older than MinAge");
-        assert_eq!(choose(0, 0, NodeSet::only(NodeId(2))), (None, false));
-        assert_eq!(choose(1000, 0, ALL), (None, true));
+        assert_eq!(choose(0, 999, &ALL), (Some(NodeId(2)), false));
+        assert_eq!(choose(0, 1000, &ALL), (None, false), "older than MinAge");
+        assert_eq!(choose(0, 0, &NodeSet::only(NodeId(2))), (None, false));
+        assert_eq!(choose(1000, 0, &ALL), (None, true));
     }
 
     #[test]
     fn little_idle_memory_means_that_nothing_is_sent() {
         let mut memory = memory(&plan(&[], 0));
-        assert_eq!(memory.choose(Time(0), Duration::ZERO, (peers(), ALL)), None);
+        assert_eq!(
+            memory.choose(Time(0), Duration::ZERO, (&peers(), &ALL)),
+            None
+        );
         assert!(!memory.wants_plan);
     }
 
@@ -268,10 +275,13 @@ mod tests {
         let mut memory = memory(&plan(&[], 0));
         memory.budgets.placement = Placement::Random;
         let chosen: NodeSet = (0..100)
-            .filter_map(|_| memory.choose(Time(0), Duration::MAX, (peers(), ALL)))
+            .filter_map(|_| memory.choose(Time(0), Duration::MAX, (&peers(), &ALL)))
             .collect();
         assert_eq!(chosen, peers());
         memory.budgets.placement = Placement::None;
-        assert_eq!(memory.choose(Time(0), Duration::ZERO, (peers(), ALL)), None);
+        assert_eq!(
+            memory.choose(Time(0), Duration::ZERO, (&peers(), &ALL)),
+            None
+        );
     }
 }

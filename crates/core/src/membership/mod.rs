@@ -44,7 +44,7 @@ pub(crate) enum Standing {
 }
 
 /// The coordinator has been silent for so long that requests which depend on it alone are refused.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct CoordinatorSilent {
     /// The length of that silence.
     pub(crate) patience: Duration,
@@ -233,7 +233,7 @@ impl Membership {
             .iter()
             .filter(|one| one.health != Health::Alive);
         self.told_names = view.generation;
-        self.forgotten = self.forgotten.union(ended.map(|one| one.id).collect());
+        self.forgotten = self.forgotten.union(&ended.map(|one| one.id).collect());
     }
 
     /// *INV-number-forgotten*: whether a datagram was sent before its sender had answered which
@@ -248,7 +248,7 @@ impl Membership {
         earlier(self.born)
             || earlier(mine) && {
                 let named = names_in_message(message);
-                named.without(self.forgotten) != named
+                named.without(&self.forgotten) != named
             }
     }
 
@@ -359,7 +359,7 @@ impl Membership {
         }
         let silent = self.coordinator_silent(cx);
         if silent {
-            let others = cx.shell.peers().without(NodeSet::only(coordinator));
+            let others = cx.shell.peers().without(&NodeSet::only(coordinator));
             for node in others.iter() {
                 self.echoes.entry(node).or_insert(cx.now);
                 cx.send(node, Message::Heartbeat { epoch });

@@ -57,7 +57,7 @@ impl NameChecks {
 
     /// Whether it is time for one: few numbers are free, and lives are over.
     pub(crate) fn is_due(&self, now: Time, view: &MemberView) -> bool {
-        let free = usize::from(NodeId::LIMIT - 1).saturating_sub(view.members.len());
+        let free = usize::from(NodeId::NEAR - 1).saturating_sub(view.members.len());
         if self.under_way.is_some() || free > NUMBERS_LOW || view.over().is_empty() {
             return false;
         }
@@ -79,14 +79,14 @@ impl NameChecks {
             && check.generation == generation
             && check.missing.remove(from)
         {
-            check.named = check.named.union(named);
+            check.named = check.named.union(&named);
         }
     }
 
     /// If all have answered: the view without the lives that nobody names, if there are any.
     pub(crate) fn conclude(&mut self, now: Time, view: &MemberView) -> Option<MemberView> {
         let check = self.under_way.take_if(|check| check.missing.is_empty())?;
-        let free = check.lives.without(check.named);
+        let free = check.lives.without(&check.named);
         self.ended = Some(now);
         self.fruitless = free.is_empty();
         if free.is_empty() {
@@ -147,7 +147,7 @@ mod tests {
         let mut view = Shell::of_four(ME).view;
         let model = view.members[3].clone();
         view.members.truncate(3);
-        for id in 4..NodeId::LIMIT - 1 {
+        for id in 4..NodeId::NEAR - 1 {
             let mut member = model.clone();
             (member.id, member.health) = (NodeId(id), Health::Left);
             member.address.set_port(id);
@@ -255,7 +255,7 @@ mod tests {
     fn nothing_is_asked_while_numbers_are_plenty() {
         let mut view = full();
         view.members
-            .truncate(usize::from(NodeId::LIMIT) - 2 - NUMBERS_LOW);
+            .truncate(usize::from(NodeId::NEAR) - 2 - NUMBERS_LOW);
         let mut coordinator = Coordinator::default();
         assert!(coordinator.begin_check(NOW, &view, peers(), ME).is_none());
     }

@@ -52,7 +52,7 @@ struct Replicas {
 }
 
 /// The result of a search.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// The search goes on.
     NotYet,
@@ -201,7 +201,7 @@ impl<X: Extra> Ownership<X> {
             return Found::Owner;
         }
         if let Some(node) = search.start() {
-            let mut copies = search.copies;
+            let mut copies = search.copies.clone();
             copies.remove(node);
             let version = version.max(search.newest_replica());
             // The next round will find the new owner, or repeat this.
@@ -210,7 +210,7 @@ impl<X: Extra> Ownership<X> {
                 Regain {
                     subject,
                     version: version.next(),
-                    copies,
+                    copies: copies.clone(),
                 },
             );
         }
@@ -271,13 +271,13 @@ impl Search {
     }
 
     /// Lives are over: answers that name them are asked for again.
-    pub(super) fn forget_names(&mut self, over: NodeSet) {
+    pub(super) fn forget_names(&mut self, over: &NodeSet) {
         let newest = self.replicas.as_ref().and_then(|replicas| replicas.newest);
         let keeps = newest.map_or(NodeSet::EMPTY, |(_, node)| NodeSet::only(node));
         let named = NodeSet::only(self.best.1)
-            .union(self.copies)
-            .union(keeps)
-            .union(self.denying);
+            .union(&self.copies)
+            .union(&keeps)
+            .union(&self.denying);
         if named.without(over) != named {
             *self = Self::new(self.backoff.clone());
         }

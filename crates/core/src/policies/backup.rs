@@ -56,7 +56,7 @@ impl Waiting {
 pub(super) fn choose(
     cx: &Cx<'_>,
     users: impl IntoIterator<Item = NodeId>,
-    never: NodeSet,
+    never: &NodeSet,
     since: u8,
 ) -> Option<NodeId> {
     let view = &cx.shell.view;
@@ -72,7 +72,7 @@ pub(super) fn choose(
         let next = nodes.iter().find(|node| *node > me);
         next.or_else(|| nodes.iter().next())
     };
-    next(users.intersection(others)).or_else(|| next(others))
+    next(users.intersection(&others)).or_else(|| next(others))
 }
 
 #[cfg(test)]
@@ -89,9 +89,9 @@ mod tests {
             shell,
             effects: &mut Effects::default(),
         };
-        let never = never.iter().copied().map(NodeId).collect();
+        let never: NodeSet = never.iter().copied().map(NodeId).collect();
         let users = users.iter().copied().map(NodeId);
-        choose(&cx, users, never, since).map(|node| node.0)
+        choose(&cx, users, &never, since).map(|node| node.0)
     }
 
     #[test]

@@ -159,7 +159,7 @@ pub(crate) trait Hooks {
 
     /// Lives are over, and their numbers are to be forgotten (decision 34): drops their names where
     /// they are of no use. A number that is still named after that is not given again.
-    fn forget_names(&mut self, _over: NodeSet) {}
+    fn forget_names(&mut self, _over: &NodeSet) {}
 
     /// This node's membership has ended, and it joins again as another node. If all that its
     /// processes rely on is known elsewhere, the policy drops everything and returns the accesses

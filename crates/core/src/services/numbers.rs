@@ -35,7 +35,7 @@ impl Services {
         if !self.membership.has_names_to_tell(generation) {
             return peer::Reply::Done;
         }
-        let names = self.forget_names(cx).to_bytes();
+        let names = self.forget_names(cx).near_bytes();
         peer::Reply::Names { generation, names }
     }
 
@@ -43,21 +43,21 @@ impl Services {
     /// that it still names: any that have ended, because the coordinator may have asked about more
     /// than are over in this view.
     fn forget_names(&mut self, cx: &mut Cx<'_>) -> NodeSet {
-        let (over, alive) = (cx.shell.view.over(), cx.shell.alive);
+        let (over, alive) = (cx.shell.view.over(), cx.shell.alive.clone());
         self.membership.names_told(&cx.shell.view);
-        self.locks.forget_names(over);
+        self.locks.forget_names(&over);
         for segment in self.segments.values_mut() {
-            segment.policy.forget_names(over);
+            segment.policy.forget_names(&over);
         }
-        self.copy.forget_names(over);
-        self.sysv.forget_names(over);
-        cx.shell.memory.forget_names(over);
+        self.copy.forget_names(&over);
+        self.sysv.forget_names(&over);
+        cx.shell.memory.forget_names(&over);
         if let Some(coordinator) = &mut self.coordinator {
-            coordinator.directory.forget_names(over);
+            coordinator.directory.forget_names(&over);
         }
         cx.emit(Event::NamesTold {});
-        let named = names(self).union(names(&cx.shell.memory));
-        named.without(alive)
+        let named = names(self).union(&names(&cx.shell.memory));
+        named.without(&alive)
     }
 
     /// At the coordinator: a member has told which lives it names.
@@ -68,7 +68,7 @@ impl Services {
         let Some(coordinator) = &mut self.coordinator else {
             return;
         };
-        let named = NodeSet::from_bytes(names);
+        let named = NodeSet::from_near_bytes(names);
         // A member that says nonsense may name anybody.
         let named = named.unwrap_or_else(|| (1..NodeId::LIMIT).map(NodeId).collect());
         coordinator.checks.answered(from, *generation, named);
@@ -89,7 +89,7 @@ impl Services {
     }
 
     /// Where this node names some of these lives, for people.
-    pub(crate) fn places_of(&self, memory: &Memory, lives: NodeSet) -> Vec<(NodeId, String)> {
+    pub(crate) fn places_of(&self, memory: &Memory, lives: &NodeSet) -> Vec<(NodeId, String)> {
         let mut found = places(self, lives);
         found.extend(places(memory, lives));
         found

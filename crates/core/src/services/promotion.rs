@@ -104,7 +104,7 @@ impl Services {
             promotion.asking = Some(Asking {
                 term,
                 since: cx.now,
-                missing,
+                missing: missing.clone(),
                 silent: NodeSet::EMPTY,
                 view: cx.shell.view.clone(),
             });
@@ -271,8 +271,8 @@ impl Services {
 
     /// A new coordinator asks the homes of System V objects for their keys.
     fn gather_keys(&mut self, cx: &mut Cx<'_>) {
-        let nodes = cx.shell.alive;
-        self.sysv.gather(cx.me(), nodes);
+        let nodes = &cx.shell.alive;
+        self.sysv.gather(cx.me(), nodes.clone());
         for node in nodes.iter() {
             let call = Call::SysvGather { after: None };
             self.call(cx, node, call, OnReply::Gathered);

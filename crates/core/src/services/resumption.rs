@@ -33,10 +33,10 @@ impl Services {
         let Life { kept, node, term } = (**life).clone();
         // The node needs it no more.
         *start = Start::Found(cluster);
-        let mine = kept.mine().without(NodeSet::only(node));
+        let mine = kept.mine().without(&NodeSet::only(node));
         let view = kept.view().clone();
         let living: NodeSet = view.living().map(|member| member.id).collect();
-        let (mut missing, mut later) = (living.without(mine), NodeSet::EMPTY);
+        let (mut missing, mut later) = (living.without(&mine), NodeSet::EMPTY);
         let coordinator = view.term.coordinator();
         if !kept.has_coordinated() && missing.remove(coordinator) {
             later = core::mem::replace(&mut missing, NodeSet::only(coordinator));
@@ -66,7 +66,8 @@ impl Services {
         let Some(resumption) = &self.resumption else {
             return;
         };
-        let Asking { term, missing, .. } = resumption.asking;
+        let Asking { term, missing, .. } = &resumption.asking;
+        let term = *term;
         if cx.shell.config.elected {
             cx.push(Effect::Renew { term });
         }
@@ -235,7 +236,7 @@ impl Services {
             term, silent, view, ..
         } = asking;
         // These are lives of which this node's disk knows nothing, and which were not asked.
-        let silent = silent.without(forgotten);
+        let silent = silent.without(&forgotten);
         self.admit_self(cx, node, view);
         let view = cx.shell.view.clone();
         self.take_over(cx, view, term, silent);

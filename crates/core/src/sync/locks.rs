@@ -314,7 +314,7 @@ impl Locks {
     }
 
     /// Lives are over, and their numbers are to be forgotten.
-    pub(crate) fn forget_names(&mut self, over: NodeSet) {
+    pub(crate) fn forget_names(&mut self, over: &NodeSet) {
         for (key, lock) in &mut self.0 {
             lock.own.forget_names(key.segment.home(), over);
         }

@@ -136,7 +136,7 @@ pub(crate) struct Answers {
 }
 
 /// A segment that no process can use any more.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Unused {
     segment: SegmentId,
     /// Nodes that ever attached it.
@@ -442,7 +442,7 @@ impl Sysv {
 
     /// Lives are over, and their numbers are to be forgotten: what processes of this node had to undo
     /// there is gone with the objects.
-    pub(crate) fn forget_names(&mut self, over: NodeSet) {
+    pub(crate) fn forget_names(&mut self, over: &NodeSet) {
         for process in self.here.values_mut() {
             process.undo.retain(|home| !over.contains(*home));
         }

@@ -101,7 +101,7 @@ fn a_program_that_only_read_goes_on() {
     let view = cluster.node(N1).view();
     let dead = view.members.iter().find(|member| member.id == N3).unwrap();
     assert_eq!(dead.health, Health::Dead);
-    let attached = cluster.node(N3).segments().next().unwrap().attached;
+    let attached = &cluster.node(N3).segments().next().unwrap().attached;
     assert!(
         attached.contains(NodeId(4)),
         "the coordinator knows that it is open"

@@ -13,7 +13,7 @@ use pagemesh_wire::peer::{Access, Health, Manager, Message, Refusal, Window};
 use pagemesh_wire::sysv::IPC_CREAT;
 
 /// The number of the coordinator's second life.
-const SECOND: NodeId = NodeId(NodeId::LIMIT - 1);
+const SECOND: NodeId = NodeId(NodeId::NEAR - 1);
 
 /// Members that do not answer are waited for so long.
 const DEATHS: Duration = Duration::from_secs(7);

@@ -19,7 +19,7 @@ impl Network {
     ) -> Vec<(SocketAddr, NodeId)> {
         let multicast_batches = self.multicast_batches.as_ref();
         nodes.retain(|(to, node)| {
-            node.is_valid() && multicast_batches.is_some_and(|those| those.reaches(*to))
+            node.is_near() && multicast_batches.is_some_and(|those| those.reaches(*to))
         });
         if !multicast_batches.is_some_and(|those| those.is_worth(nodes.len())) {
             nodes.clear();

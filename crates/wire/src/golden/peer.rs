@@ -415,7 +415,7 @@ samples! {
         Memory: Reply::Memory(memory());
         Names: Reply::Names {
             generation: 300,
-            names: [NodeId(3), NodeId(127)].into_iter().collect::<NodeSet>().to_bytes(),
+            names: [NodeId(3), NodeId(127)].into_iter().collect::<NodeSet>().near_bytes(),
         };
     }
 }

@@ -37,7 +37,7 @@ pub enum StampKind {
 }
 
 /// How a node stands to one page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PageLine {
     /// Which.
     pub page: PageIndex,

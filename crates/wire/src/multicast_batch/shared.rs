@@ -11,7 +11,7 @@ pub const MOST_PIECES: usize = 16;
 
 /// A piece of a message for several nodes. All pieces of a message have the same length; behind the
 /// end of the message there are zeros.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedPiece<'a> {
     /// The nodes that it is for.
     pub nodes: NodeSet,
@@ -43,7 +43,7 @@ impl<'a> SharedPiece<'a> {
         let count = message.len().div_ceil(each);
         let pieces = message.chunks(each).take(if fits { count } else { 0 });
         pieces.enumerate().map(move |(index, bytes)| Self {
-            nodes,
+            nodes: nodes.clone(),
             number,
             total: message.len() as u16,
             count: count as u8,
@@ -61,7 +61,7 @@ impl<'a> SharedPiece<'a> {
     /// Appends its bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
-        out.extend_from_slice(&self.nodes.to_bytes());
+        out.extend_from_slice(&self.nodes.near_bytes());
         out.extend_from_slice(&self.number.to_le_bytes());
         out.extend_from_slice(&self.total.to_le_bytes());
         out.extend_from_slice(&[self.count, self.index]);
@@ -75,7 +75,7 @@ impl<'a> SharedPiece<'a> {
         let (head, rest) = bytes.split_first_chunk::<SHARED_HEAD>()?;
         let (nodes, words) = head.split_first_chunk::<16>()?;
         let piece = Self {
-            nodes: NodeSet::from_bytes(nodes)?,
+            nodes: NodeSet::from_near_bytes(nodes)?,
             number: u32::from_le_bytes([words[0], words[1], words[2], words[3]]),
             total: u16::from_le_bytes([words[4], words[5]]),
             count: words[6],
@@ -112,20 +112,23 @@ mod tests {
             let message: Vec<u8> = (0..length).map(|byte| byte as u8).collect();
             let mut whole = Vec::new();
             let mut lengths = Vec::new();
-            for piece in SharedPiece::cut((nodes, 7), &message, longest) {
+            for piece in SharedPiece::cut((nodes.clone(), 7), &message, longest) {
                 let mut bytes = Vec::new();
                 piece.encode(&mut bytes);
                 assert!(bytes.len() <= longest, "{length} {longest}");
                 lengths.push(bytes.len());
                 let decoded = SharedPiece::decode(&bytes);
-                assert_eq!(decoded, Some(piece));
+                assert_eq!(decoded, Some(piece.clone()));
                 whole.extend_from_slice(piece.bytes);
             }
             lengths.dedup();
             assert_eq!((whole, lengths.len()), (message, 1), "{length} {longest}");
         }
         let too_long = vec![0; 20 * 1448];
-        assert_eq!(SharedPiece::cut((nodes, 7), &too_long, 1472).count(), 0);
+        assert_eq!(
+            SharedPiece::cut((nodes.clone(), 7), &too_long, 1472).count(),
+            0
+        );
     }
 
     #[test]

@@ -386,7 +386,7 @@ pub enum Spare {
 
 /// From the home: the subject has no owner any more; the receiver, which can restore it from its
 /// spare, owns it from this version on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Regain {
     /// The subject.
     pub subject: Subject,

@@ -37,7 +37,7 @@ pub enum Refusal {
         theirs: u32,
     },
     /// No number left for another node.
-    #[error("the cluster is full: all {} numbers are taken or held back; forget dead hosts (`pagemesh members forget`) or remove segments that former nodes made", NodeId::LIMIT - 1)]
+    #[error("the cluster is full: all {} numbers are taken or held back; forget dead hosts (`pagemesh members forget`) or remove segments that former nodes made", NodeId::NEAR - 1)]
     ClusterFull,
     /// The node cannot leave in order.
     #[error("{0}")]

@@ -137,7 +137,7 @@ fn the_members_of_a_full_cluster_fit_a_datagram() {
     };
     let view = MemberView {
         epoch: u64::MAX,
-        members: (1..NodeId::LIMIT).map(member).collect(),
+        members: (1..NodeId::NEAR).map(member).collect(),
         term: Term(u32::MAX),
         standby: NodeId(126),
         generation: u64::MAX,

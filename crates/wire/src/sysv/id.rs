@@ -45,21 +45,21 @@ impl Id {
     #[must_use]
     pub fn index(self) -> i32 {
         let slot = i32::from(self.slot());
-        let at = |home: NodeId| slot * i32::from(NodeId::LIMIT) + i32::from(home.0);
+        let at = |home: NodeId| slot * i32::from(NodeId::NEAR) + i32::from(home.0);
         self.home().map_or(-1, at)
     }
 
     /// The home of the object at an index.
     #[must_use]
     pub fn home_at(index: i32) -> Option<NodeId> {
-        let home = u16::try_from(index.rem_euclid(i32::from(NodeId::LIMIT))).ok()?;
+        let home = u16::try_from(index.rem_euclid(i32::from(NodeId::NEAR))).ok()?;
         Some(NodeId(home)).filter(|home| index >= 0 && home.is_valid())
     }
 
     /// Where in the table of that home.
     #[must_use]
     pub fn slot_at(index: i32) -> Option<u16> {
-        u16::try_from(index / i32::from(NodeId::LIMIT)).ok()
+        u16::try_from(index / i32::from(NodeId::NEAR)).ok()
     }
 
     /// The kernel's sequence number.

@@ -90,7 +90,7 @@ fn not_here(info: &SegmentInfo) -> String {
     }
     format!(
         "no process of this node has {name} open: run this command on a node that has ({})",
-        show::nodes(info.attached)
+        show::nodes(info.attached.clone())
     )
 }
 
@@ -132,7 +132,7 @@ fn table(pages: &[PageLine]) -> Table {
             rights(line.rights).to_owned(),
             owner,
             line.version.to_string(),
-            show::nodes(line.copies),
+            show::nodes(line.copies.clone()),
             line.queued.to_string(),
         ]);
     }

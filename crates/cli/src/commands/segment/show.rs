@@ -19,7 +19,7 @@ pub(super) fn table(segments: &[SegmentInfo], wide: bool) -> Table {
             mode(info),
             policy(info),
             info.id.home().to_string(),
-            nodes(info.attached),
+            nodes(info.attached.clone()),
         ];
         if wide {
             row.extend([
@@ -42,7 +42,7 @@ pub(super) fn lines(info: &SegmentInfo) -> Vec<String> {
         format!("mode     {}, owner {}", mode(info), owner(info)),
         format!("policy   {}, window {}", policy(info), window(info)),
         format!("home     {}", info.id.home()),
-        format!("open on  {}", nodes(info.attached)),
+        format!("open on  {}", nodes(info.attached.clone())),
         format!("state    {}", state(info)),
         format!("id       {}", info.id),
     ]

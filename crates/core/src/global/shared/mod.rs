@@ -315,7 +315,7 @@ impl SharedPages {
     /// The members may have changed: the directory moves (G19, G20). This node drops what it does
     /// not answer for any more, and tells other nodes what they answer for from now on.
     pub(crate) fn follow_members(&mut self, cx: &mut Cx<'_>) {
-        let Some(before) = self.pod.follow(cx.shell.alive) else {
+        let Some(before) = self.pod.follow(cx.shell.alive.clone()) else {
             return;
         };
         let (pod, me) = (&self.pod, cx.me());

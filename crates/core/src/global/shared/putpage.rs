@@ -135,7 +135,7 @@ fn send_on(
     contents: (SegmentId, PageIndex, Source),
 ) -> bool {
     let (now, age, peers) = (cx.now, cx.now - used, cx.shell.peers());
-    let node = cx.shell.memory.choose(now, age, (peers, NodeSet::EMPTY));
+    let node = cx.shell.memory.choose(now, age, (&peers, &NodeSet::EMPTY));
     let Some(node) = node else {
         return false;
     };

@@ -95,7 +95,7 @@ impl Private {
     /// The donor for a page that was last used at `used`.
     fn donor(&self, cx: &mut Cx<'_>, used: Time, without: NodeSet) -> Option<NodeId> {
         let (now, peers) = (cx.now, cx.shell.peers());
-        cx.shell.memory.choose(now, now - used, (peers, without))
+        cx.shell.memory.choose(now, now - used, (&peers, &without))
     }
 
     /// A staged page that is on the disk leaves this node's memory; unless it is too old, it goes
@@ -213,7 +213,7 @@ impl Private {
         let Some(known) = self.pages.get(&page) else {
             return;
         };
-        let unsure = known.donors.all().without(known.donors.sure());
+        let unsure = known.donors.all().without(&known.donors.sure());
         for node in unsure.iter() {
             self.send_put(cx, node, page, true);
         }

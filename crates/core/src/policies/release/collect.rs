@@ -48,16 +48,16 @@ impl Release {
             return;
         };
         let me = cx.me();
-        let keeper_of_rest = keeper_of_rest(cx.home(self.segment), keepers);
+        let keeper_of_rest = keeper_of_rest(cx.home(self.segment), &keepers);
         let mut todo = BTreeSet::new();
         for (index, page) in self.pages.iter() {
             let touched = page.notices.any_in(&time);
             if !touched || page.lost.is_some() || page.copy == Copy::Frame {
                 continue;
             }
-            let writer = page.notices.last_writer(&time, keepers);
+            let writer = page.notices.last_writer(&time, &keepers);
             let keeper = writer.unwrap_or(keeper_of_rest);
-            if keeper == me || self.deputy(keeper, keepers) == Some(me) {
+            if keeper == me || self.deputy(keeper, &keepers) == Some(me) {
                 todo.insert(index);
             }
         }
@@ -67,7 +67,7 @@ impl Release {
     }
 
     /// The deputy of the keeper of a page, if the segment has replicas.
-    fn deputy(&self, keeper: NodeId, keepers: NodeSet) -> Option<NodeId> {
+    fn deputy(&self, keeper: NodeId, keepers: &NodeSet) -> Option<NodeId> {
         let on = self.replicas.on;
         on.then(|| deputy_of(keeper, keepers)).flatten()
     }
@@ -101,7 +101,7 @@ impl Release {
         let touched = self.pages.which(|page| page.notices.any_in(upto));
         self.missed_round |= keepers == NodeSet::EMPTY && !touched.is_empty();
         for index in touched {
-            self.forget_page(cx, index, upto, keepers);
+            self.forget_page(cx, index, upto, keepers.clone());
         }
         self.forget_history(cx, upto);
         self.begin_misses_anew(cx);
@@ -130,16 +130,16 @@ impl Release {
         keepers: NodeSet,
     ) {
         let (segment, me) = (self.segment, cx.me());
-        let keeper_of_rest = keeper_of_rest(cx.home(segment), keepers);
+        let keeper_of_rest = keeper_of_rest(cx.home(segment), &keepers);
         let on = self.replicas.on;
         let Some(page) = self.pages.get_mut(&index) else {
             return;
         };
         if keepers != NodeSet::EMPTY {
-            let writer = page.notices.last_writer(upto, keepers);
+            let writer = page.notices.last_writer(upto, &keepers);
             let keeper = writer.unwrap_or(keeper_of_rest);
             page.keeper = Some(keeper);
-            page.deputy = on.then(|| deputy_of(keeper, keepers)).flatten();
+            page.deputy = on.then(|| deputy_of(keeper, &keepers)).flatten();
         }
         let useless = page.copy == Copy::Stash && page.notices.lacks(upto) && !page.is_kept_by(me);
         if page.undiffed.is_some_and(|interval| upto.has(me, interval)) {

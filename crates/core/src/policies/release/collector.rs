@@ -121,7 +121,7 @@ impl Collector {
     pub(super) fn to_make_whole(&self, known: &VectorTime) -> Option<(VectorTime, NodeSet)> {
         let collecting = self.collecting.as_ref()?;
         let due = collecting.todo.is_none() && known.covers(&collecting.time);
-        due.then(|| (collecting.time.clone(), collecting.keepers))
+        due.then(|| (collecting.time.clone(), collecting.keepers.clone()))
     }
 
     /// These pages are to be made whole, a few at a time.
@@ -247,7 +247,7 @@ impl Collecting {
 
 /// The keeper of pages that no remaining node has written: the home or, if the home leaves, the
 /// first of those that remain. All nodes that collect choose the same.
-pub(super) fn keeper_of_rest(home: NodeId, keepers: NodeSet) -> NodeId {
+pub(super) fn keeper_of_rest(home: NodeId, keepers: &NodeSet) -> NodeId {
     if keepers.contains(home) {
         return home;
     }
@@ -299,10 +299,10 @@ mod tests {
         with(|collector, cx| {
             let time = VectorTime::from_iter([(HOME, 3)]);
             let keepers = NodeSet::only(ME);
-            assert!(collector.reach(cx, caller(7), time.clone(), keepers));
+            assert!(collector.reach(cx, caller(7), time.clone(), keepers.clone()));
             assert_eq!(collector.to_make_whole(&VectorTime::ZERO), None);
             let known = collector.to_make_whole(&time);
-            assert_eq!(known, Some((time.clone(), keepers)));
+            assert_eq!(known, Some((time.clone(), keepers.clone())));
             collector.makes_whole(BTreeSet::from([PAGE]));
             assert_eq!(collector.to_make_whole(&time), None, "under way");
             collector.answer(cx);
@@ -379,9 +379,9 @@ mod tests {
 
     #[test]
     fn all_nodes_choose_the_same_keeper_for_the_rest() {
-        let keepers = [ME, NodeId(3)].into_iter().collect();
-        assert_eq!(keeper_of_rest(HOME, keepers), ME);
-        assert_eq!(keeper_of_rest(NodeId(3), keepers), NodeId(3));
-        assert_eq!(keeper_of_rest(HOME, NodeSet::EMPTY), HOME);
+        let keepers: NodeSet = [ME, NodeId(3)].into_iter().collect();
+        assert_eq!(keeper_of_rest(HOME, &keepers), ME);
+        assert_eq!(keeper_of_rest(NodeId(3), &keepers), NodeId(3));
+        assert_eq!(keeper_of_rest(HOME, &NodeSet::EMPTY), HOME);
     }
 }

@@ -180,7 +180,7 @@ impl Inquiries {
             let only = goal.hear == NodeSet::only(node);
             goal.hear.remove(node);
             if only && goal.time.is_some() {
-                goal.hear = peers;
+                goal.hear = peers.clone();
                 orphans = true;
             }
         }

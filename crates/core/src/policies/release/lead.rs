@@ -46,7 +46,7 @@ impl Release {
 
     fn open_round(&mut self, cx: &mut Cx<'_>, step: Step, time: VectorTime) {
         let number = cx.next_request().0;
-        self.round.begin(number, cx.shell.alive, step, time);
+        self.round.begin(number, cx.shell.alive.clone(), step, time);
         if self.replicas.on {
             self.round.of_holders_only();
         }
@@ -61,15 +61,15 @@ impl Release {
         let leads = self.segment.home() == cx.me()
             && !self.round.is_under_way()
             && !self.collector.leaves();
-        if soon && leads && cx.shell.alive.without(nodes).is_empty() {
+        if soon && leads && cx.shell.alive.without(&nodes).is_empty() {
             let time = self.tellable(cx.me()).into_owned();
             self.open_round(cx, Step::Reach, time);
         }
     }
 
     fn begin_step(&mut self, cx: &mut Cx<'_>) {
-        let members = cx.shell.alive;
-        match self.round.order(members, self.heard.floor()) {
+        let members = &cx.shell.alive;
+        match self.round.order(members.clone(), self.heard.floor()) {
             None => {}
             Some((number, Order::Hear(time))) => {
                 let hear = (cx.shell.peers(), OnReply::Heard(number));

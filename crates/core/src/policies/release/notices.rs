@@ -164,7 +164,7 @@ impl Notices {
     }
 
     /// The node that wrote the page last before `upto`, of those in `among`.
-    pub(super) fn last_writer(&self, upto: &VectorTime, among: NodeSet) -> Option<NodeId> {
+    pub(super) fn last_writer(&self, upto: &VectorTime, among: &NodeSet) -> Option<NodeId> {
         let in_question = |one: &&Notice| one.is_in(upto) && among.contains(one.node);
         let last = self
             .all

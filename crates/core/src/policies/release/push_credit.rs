@@ -94,7 +94,7 @@ impl Credit {
 }
 
 /// The pushed diffs of a page since this node last showed that it uses the page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Received {
     /// Number of diffs.
     diffs: u8,
@@ -106,7 +106,7 @@ struct Received {
 
 impl Received {
     /// Whether a writer may be about to send the last diff of this node's credit.
-    fn is_running_out(self) -> bool {
+    fn is_running_out(&self) -> bool {
         self.diffs > 0 && self.diffs + BEFORE_THE_LAST >= allowance(self.streak.max(1))
     }
 

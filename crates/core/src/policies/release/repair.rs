@@ -15,8 +15,8 @@ use pagemesh_wire::{NodeId, NodeSet, PageIndex};
 
 /// The deputy of a page's keeper: the next one of the possible keepers. All nodes that collect choose
 /// the same.
-pub(super) fn deputy_of(keeper: NodeId, keepers: NodeSet) -> Option<NodeId> {
-    let others = keepers.without(NodeSet::only(keeper));
+pub(super) fn deputy_of(keeper: NodeId, keepers: &NodeSet) -> Option<NodeId> {
+    let others = keepers.without(&NodeSet::only(keeper));
     let next = others.iter().find(|node| *node > keeper);
     next.or_else(|| others.iter().next())
 }
@@ -176,9 +176,9 @@ mod tests {
     #[test]
     fn all_nodes_choose_the_same_deputy() {
         let keepers: NodeSet = [NodeId(1), NodeId(3), NodeId(4)].into_iter().collect();
-        assert_eq!(deputy_of(NodeId(1), keepers), Some(NodeId(3)));
-        assert_eq!(deputy_of(NodeId(4), keepers), Some(NodeId(1)));
-        assert_eq!(deputy_of(NodeId(2), keepers), Some(NodeId(3)), "it leaves");
-        assert_eq!(deputy_of(NodeId(1), NodeSet::only(NodeId(1))), None);
+        assert_eq!(deputy_of(NodeId(1), &keepers), Some(NodeId(3)));
+        assert_eq!(deputy_of(NodeId(4), &keepers), Some(NodeId(1)));
+        assert_eq!(deputy_of(NodeId(2), &keepers), Some(NodeId(3)), "it leaves");
+        assert_eq!(deputy_of(NodeId(1), &NodeSet::only(NodeId(1))), None);
     }
 }

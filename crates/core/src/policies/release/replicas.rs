@@ -269,7 +269,7 @@ impl Release {
 
     pub(super) fn choose_backup(&self, cx: &Cx<'_>) -> Option<NodeId> {
         let since = peer::REPLICAS_VERSION;
-        backup::choose(cx, self.heard.nodes(), self.replicas.leavers, since)
+        backup::choose(cx, self.heard.nodes(), &self.replicas.leavers, since)
     }
 
     /// The coordinator leads the segment when its home is gone: it is told of it.

@@ -92,8 +92,8 @@ impl Leader {
         self.round = Some(Round {
             number,
             step,
-            missing: members,
-            keepers: members.without(self.leavers),
+            missing: members.clone(),
+            keepers: members.without(&self.leavers),
             time,
             holders: None,
         });
@@ -104,8 +104,8 @@ impl Leader {
     pub(super) fn of_holders_only(&mut self) {
         if let Some(round) = &mut self.round {
             let all = round.step == Step::Reach;
-            let missing = if all { round.missing } else { NodeSet::EMPTY };
-            round.holders = Some(missing);
+            let missing = if all { &round.missing } else { &NodeSet::EMPTY };
+            round.holders = Some(missing.clone());
         }
     }
 
@@ -202,10 +202,10 @@ impl Leader {
 impl Round {
     /// The members that may keep pages, and take part in the segment if that matters.
     fn keepers(&self) -> NodeSet {
-        let holders = self.holders.unwrap_or(self.keepers);
+        let holders = self.holders.as_ref().unwrap_or(&self.keepers);
         let keepers = self.keepers.intersection(holders);
         if keepers.is_empty() {
-            self.keepers
+            self.keepers.clone()
         } else {
             keepers
         }

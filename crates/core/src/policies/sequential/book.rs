@@ -165,7 +165,7 @@ impl Book {
     }
 
     /// Lives are over, and their numbers are to be forgotten.
-    pub(super) fn forget_names(&mut self, over: NodeSet) {
+    pub(super) fn forget_names(&mut self, over: &NodeSet) {
         for replica in self.replicas.values_mut() {
             if over.contains(replica.of) {
                 replica.of = NodeId::NONE;

@@ -80,7 +80,7 @@ impl PageContext<'_, '_> {
         if pass.version > self.page.own.version && !self.can_take(from, pass) {
             return;
         }
-        let early = self.page.own.want().and_then(|want| want.early);
+        let early = self.page.own.want().and_then(|want| want.early.clone());
         let stashed = self.page.own.passing().is_some();
         let wanted = self.page.own.wants(pass.request) || pass.request == RequestId::NONE;
         if !self.page.own.accept(self.cx, from, pass) {
@@ -105,7 +105,7 @@ impl PageContext<'_, '_> {
         let acked = early.filter(|(version, _)| *version == pass.version);
         let acked = acked.map_or(NodeSet::EMPTY, |(_, acked)| acked);
         let me = NodeSet::only(self.cx.me());
-        self.await_acks(pass.awaiting.without(acked).without(me));
+        self.await_acks(pass.awaiting.without(&acked).without(&me));
         acknowledge(self.cx, from, pass);
         if !wanted {
             // An earlier report that the request was served may have been lost, and a leaving node
@@ -285,8 +285,8 @@ impl PageContext<'_, '_> {
             return;
         };
         if self.cx.fire(&mut gather.backoff, timer) {
-            let missing = gather.missing;
-            self.tell_invalid(missing, version, me);
+            let missing = gather.missing.clone();
+            self.tell_invalid(&missing, version, me);
         }
     }
 

@@ -47,7 +47,7 @@ struct Feed {
 impl Feeds {
     /// The node that sends its next burst to `reader`: the owner, or one of `holders`, which have
     /// copies of all of its pages.
-    fn choose(&mut self, now: Time, owner: NodeId, reader: NodeId, holders: NodeSet) -> NodeId {
+    fn choose(&mut self, now: Time, owner: NodeId, reader: NodeId, holders: &NodeSet) -> NodeId {
         self.readers
             .retain(|_, feed| now < feed.asked + READS || now < feed.barred);
         let from = self.least_busy(now, owner, reader, holders);
@@ -67,14 +67,14 @@ impl Feeds {
         self.readers.insert(reader, feed);
     }
 
-    fn may_feed(&self, now: Time, node: NodeId, holders: NodeSet) -> bool {
+    fn may_feed(&self, now: Time, node: NodeId, holders: &NodeSet) -> bool {
         let reads = self.readers.get(&node);
         let may = |feed: &Feed| now < feed.asked + READS && now >= feed.barred;
         holders.contains(node) && reads.is_some_and(may)
     }
 
     /// The nodes of these that read now, but for the reader itself.
-    fn reading(&self, now: Time, reader: NodeId, nodes: NodeSet) -> NodeSet {
+    fn reading(&self, now: Time, reader: NodeId, nodes: &NodeSet) -> NodeSet {
         let all = self.readers.keys().copied();
         let reading = all.filter(|&node| node != reader && self.may_feed(now, node, nodes));
         reading.collect()
@@ -82,7 +82,7 @@ impl Feeds {
 
     /// The owner, if it feeds no other node; else the holder that feeds the fewest, the one before if
     /// no other feeds fewer.
-    fn least_busy(&self, now: Time, owner: NodeId, reader: NodeId, holders: NodeSet) -> NodeId {
+    fn least_busy(&self, now: Time, owner: NodeId, reader: NodeId, holders: &NodeSet) -> NodeId {
         let before = self.readers.get(&reader).map(|feed| feed.from);
         let fed = |node| {
             let others = self.readers.iter().filter(|(other, _)| **other != reader);
@@ -157,7 +157,7 @@ impl Sequential {
         let feeders = runs.into_iter().map(|(count, holders)| {
             let feeder = match holders.is_empty() {
                 true => owner,
-                false => self.feeds.choose(cx.now, owner, reader, holders),
+                false => self.feeds.choose(cx.now, owner, reader, &holders),
             };
             (count, feeder)
         });
@@ -180,13 +180,13 @@ impl Sequential {
                 self.feeds.failed(cx.now, reader);
                 copies = NodeSet::EMPTY;
             }
-            let holders = copies.intersection(cx.shell.alive);
-            let holders = self.feeds.reading(cx.now, reader, holders);
+            let holders = copies.intersection(&cx.shell.alive);
+            let holders = self.feeds.reading(cx.now, reader, &holders);
             match runs.last_mut() {
                 Some((count, of)) if of.is_empty() && holders.is_empty() => *count += 1,
-                Some((count, of)) if !of.intersection(holders).is_empty() => {
+                Some((count, of)) if !of.intersection(&holders).is_empty() => {
                     *count += 1;
-                    *of = of.intersection(holders);
+                    *of = of.intersection(&holders);
                 }
                 _ => runs.push((1, holders)),
             }
@@ -201,7 +201,7 @@ impl Sequential {
         let kept = !self.replicas.book.behind.contains(&index);
         let shared = kept && page.rights < Rights::Write && page.filled && !page.pristine;
         let shared = owned && shared;
-        shared.then_some(page.copies)
+        shared.then_some(page.copies.clone())
     }
 
     fn leave_to(

@@ -52,7 +52,7 @@ impl Sequential {
 
 /// Whether other nodes may lack this page, or stores of this node into it.
 fn is_only_here(page: &Page, me: NodeId) -> bool {
-    let elsewhere = !page.copies.without(NodeSet::only(me)).is_empty();
+    let elsewhere = !page.copies.without(&NodeSet::only(me)).is_empty();
     let owned = page.own.hint == me && !elsewhere;
     owned || page.rights == Rights::Write || page.own.passing().is_some()
 }

@@ -416,7 +416,7 @@ impl Hooks for Sequential {
         }
     }
 
-    fn forget_names(&mut self, over: NodeSet) {
+    fn forget_names(&mut self, over: &NodeSet) {
         let home = self.rules.segment.home();
         for page in self.pages.pages_mut() {
             page.forget_names(home, over);
@@ -580,7 +580,7 @@ fn line(me: NodeId, index: PageIndex, page: &Page) -> PageLine {
         owner: page.own.hint == me,
         hint: page.own.hint,
         version: page.own.version.0,
-        copies: page.copies,
+        copies: page.copies.clone(),
         queued: page.own.queue_len() as u32,
     }
 }

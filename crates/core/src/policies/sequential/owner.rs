@@ -149,8 +149,8 @@ impl PageContext<'_, '_> {
         let version = self.page.own.version.next();
         let current = have == Some(self.page.own.version) && self.page.copies.contains(to);
         let readers = core::mem::take(&mut self.page.copies);
-        let awaiting = readers.without(NodeSet::only(to));
-        self.tell_invalid(awaiting, version, to);
+        let awaiting = readers.without(&NodeSet::only(to));
+        self.tell_invalid(&awaiting, version, to);
         let pristine = self.page.pristine;
         self.evict(!pristine);
         self.note_given(to, version);
@@ -215,7 +215,7 @@ impl PageContext<'_, '_> {
     }
 
     /// Asks all readers to drop their copies and to acknowledge to `writer` (M18).
-    pub(super) fn tell_invalid(&mut self, readers: NodeSet, version: Version, writer: NodeId) {
+    pub(super) fn tell_invalid(&mut self, readers: &NodeSet, version: Version, writer: NodeId) {
         let (segment, page) = (self.rules.segment, self.index);
         for reader in readers.iter() {
             let invalidate = Invalidate {
@@ -232,7 +232,7 @@ impl PageContext<'_, '_> {
     /// This node is about to write: invalidates all copies elsewhere.
     fn gather(&mut self, copies: NodeSet) {
         let me = self.cx.me();
-        self.tell_invalid(copies, self.page.own.version, me);
+        self.tell_invalid(&copies, self.page.own.version, me);
         self.await_acks(copies);
     }
 

@@ -147,7 +147,7 @@ impl Page {
     }
 
     /// Lives are over, and their numbers are to be forgotten.
-    pub(super) fn forget_names(&mut self, home: NodeId, over: NodeSet) {
+    pub(super) fn forget_names(&mut self, home: NodeId, over: &NodeSet) {
         self.own.forget_names(home, over);
         if let Some(busy) = self.own.busy_if_any()
             && let Some(lost) = &mut busy.more.lost

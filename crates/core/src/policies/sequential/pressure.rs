@@ -108,7 +108,7 @@ impl Sequential {
         let mut left = 0;
         let looked = self.look(cx.now, wanted * SCAN);
         let allowed = self.receivers(cx, looked.knowing);
-        let idle = idle(cx, allowed);
+        let idle = idle(cx, &allowed);
         let nothing_fits = looked.frames.is_empty();
         if nothing_fits {
             self.hand = looked.end;
@@ -118,7 +118,7 @@ impl Sequential {
                 break;
             }
             self.hand = after(page);
-            left += usize::from(self.press_out(cx, page, (allowed, idle)));
+            left += usize::from(self.press_out(cx, page, (&allowed, idle)));
         }
         if self.look_again.is_none() && cx.shell.memory.excess() > 0 {
             // Pages that do not fit yet came just now.
@@ -142,7 +142,7 @@ impl Sequential {
             if page.own.hint.is_valid() {
                 looked.knowing.insert(page.own.hint);
             }
-            looked.knowing = looked.knowing.union(page.copies);
+            looked.knowing = looked.knowing.union(&page.copies);
             looked.end = after(index);
             if page.may_be_pressed_out(now) {
                 looked.frames.push(index);
@@ -157,12 +157,13 @@ impl Sequential {
         &mut self,
         cx: &mut Cx<'_>,
         index: PageIndex,
-        (allowed, idle): (NodeSet, Option<NodeId>),
+        (allowed, idle): (&NodeSet, Option<NodeId>),
     ) -> bool {
         let Some(page) = self.pages.get(index) else {
             return false;
         };
-        let (owned, pristine, copies) = (page.own.hint == cx.me(), page.pristine, page.copies);
+        let (owned, pristine, copies) =
+            (page.own.hint == cx.me(), page.pristine, page.copies.clone());
         if !owned || pristine {
             self.at(cx, index, |context| context.drop_frame());
             return true;
@@ -183,7 +184,7 @@ impl Sequential {
         let home = cx.home(self.rules.segment);
         let mut all = NodeSet::only(home);
         if self.rules.manager == Manager::Dynamic || home == cx.me() {
-            all = all.union(knowing).union(self.met);
+            all = all.union(&knowing).union(&self.met);
             all.insert(cx.coordinator());
         }
         let fit = |node: &NodeId| *node != cx.me() && cx.is_alive(*node);
@@ -192,10 +193,10 @@ impl Sequential {
 }
 
 /// One of these nodes that has idle memory.
-fn idle(cx: &mut Cx<'_>, peers: NodeSet) -> Option<NodeId> {
+fn idle(cx: &mut Cx<'_>, peers: &NodeSet) -> Option<NodeId> {
     let now = cx.now;
     let memory = &mut cx.shell.memory;
-    memory.choose(now, Duration::ZERO, (peers, NodeSet::EMPTY))
+    memory.choose(now, Duration::ZERO, (peers, &NodeSet::EMPTY))
 }
 
 impl PageContext<'_, '_> {

@@ -136,7 +136,7 @@ impl Replicas {
     }
 
     /// Lives are over, and their numbers are to be forgotten.
-    pub(super) fn forget_names(&mut self, over: NodeSet) {
+    pub(super) fn forget_names(&mut self, over: &NodeSet) {
         self.book.forget_names(over);
         self.leavers = self.leavers.without(over);
         self.users = self.users.without(over);
@@ -191,7 +191,7 @@ impl Sequential {
         if self.replicas.book.backup.is_none() {
             let since = peer::REPLICAS_VERSION;
             let users = self.replicas.users.iter();
-            self.replicas.book.backup = backup::choose(cx, users, self.replicas.leavers, since);
+            self.replicas.book.backup = backup::choose(cx, users, &self.replicas.leavers, since);
         }
         let found = self.replicas.book.backup.is_some();
         self.replicas.book.alone = !found;

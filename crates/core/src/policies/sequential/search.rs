@@ -100,7 +100,7 @@ impl PageContext<'_, '_> {
         }
         self.page.own.regain(self.cx, regain.version);
         self.now_owned();
-        self.page.copies = regain.copies;
+        self.page.copies = regain.copies.clone();
         self.more().deferred = None;
         self.cx.emit(Event::Regained { segment, page });
         if let Some(want) = self.page.own.want() {

@@ -54,7 +54,7 @@ impl Views {
         let Some(census) = &self.page(cx, index).census else {
             return;
         };
-        let (round, missing) = (census.round, census.missing);
+        let (round, missing) = (census.round, census.missing.clone());
         for node in missing.iter() {
             let page = index;
             self.say(cx, node, &Body::Census { page, round, epoch });

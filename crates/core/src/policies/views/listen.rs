@@ -82,7 +82,7 @@ impl Views {
 
     fn spread(&mut self, cx: &mut Cx<'_>) {
         self.listeners.generation += 1;
-        self.listeners.unheard = self.listeners.nodes.without(NodeSet::only(cx.me()));
+        self.listeners.unheard = self.listeners.nodes.without(&NodeSet::only(cx.me()));
         self.tell_all(cx);
         if let Some(telling) = self.listeners.telling.take() {
             cx.end(&telling, self.timer());
@@ -101,7 +101,7 @@ impl Views {
     fn tell(&self, cx: &mut Cx<'_>, node: NodeId) {
         let said = Body::Listeners {
             generation: self.listeners.generation,
-            nodes: self.listeners.nodes,
+            nodes: self.listeners.nodes.clone(),
         };
         self.say(cx, node, &said);
     }
@@ -113,7 +113,7 @@ impl Views {
         }
         if generation >= self.listeners.generation {
             self.listeners.generation = generation;
-            self.listeners.nodes = nodes;
+            self.listeners.nodes = nodes.clone();
             if nodes.contains(cx.me())
                 && let Some(asking) = self.listeners.asking.take()
             {
@@ -144,7 +144,7 @@ impl Views {
             self.listeners.generation = 0;
             let me = NodeSet::only(cx.me());
             if home != cx.me() {
-                self.listeners.nodes = self.listeners.nodes.without(me);
+                self.listeners.nodes = self.listeners.nodes.without(&me);
             }
             self.listeners.nodes.remove(node);
             if !self.mappings.is_empty() {

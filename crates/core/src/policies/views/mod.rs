@@ -609,7 +609,7 @@ impl Hooks for Views {
         }
     }
 
-    fn forget_names(&mut self, over: NodeSet) {
+    fn forget_names(&mut self, over: &NodeSet) {
         let home = self.segment.home();
         for page in self.pages.values_mut() {
             page.forget_names(home, over);
@@ -662,7 +662,7 @@ impl Hooks for Views {
             hint: if page.holds { me } else { page.hint },
             version: page.stamp.number,
             copies: if page.holds {
-                self.listeners.nodes
+                self.listeners.nodes.clone()
             } else {
                 NodeSet::EMPTY
             },

@@ -159,7 +159,7 @@ impl Page {
     /// Lives are over, and their numbers are to be forgotten: where one of them was the last holder
     /// that this node knows, it remembers that the last holder is gone. The home is named by the
     /// segment, and stays.
-    pub(super) fn forget_names(&mut self, home: NodeId, over: NodeSet) {
+    pub(super) fn forget_names(&mut self, home: NodeId, over: &NodeSet) {
         if over.contains(self.hint) && self.hint != home {
             self.hint = NodeId::NONE;
         }

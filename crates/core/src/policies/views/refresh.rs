@@ -84,7 +84,7 @@ impl Views {
         run.stamp = self.page(cx, first).stamp;
         let (me, backup) = (cx.me(), self.replicas.backup());
         let nodes = backup.map_or(NodeSet::EMPTY, NodeSet::only);
-        let nodes = nodes.union(self.listeners.nodes);
+        let nodes = nodes.union(&self.listeners.nodes);
         for node in nodes.iter().filter(|node| *node != me) {
             if cx.is_alive(node) {
                 let bytes = if Some(node) == backup { whole } else { bytes };

@@ -275,7 +275,7 @@ impl Views {
 
     fn choose_backup(&self, cx: &Cx<'_>) -> Option<NodeId> {
         let users = self.listeners.nodes.iter();
-        backup::choose(cx, users, self.replicas.leavers, OLDEST_VERSION)
+        backup::choose(cx, users, &self.replicas.leavers, OLDEST_VERSION)
     }
 
     fn name_to(&mut self, cx: &mut Cx<'_>, backup: NodeId) {

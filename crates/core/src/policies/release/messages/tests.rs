@@ -151,7 +151,7 @@ fn golden_bytes() {
 #[test]
 fn the_largest_keep_fits_a_datagram() {
     use pagemesh_wire::header::{HEADER_SIZE, MAX_DATAGRAM};
-    let time: VectorTime = (1..NodeId::LIMIT)
+    let time: VectorTime = (1..NodeId::NEAR)
         .map(|node| (NodeId(node), u64::MAX / 2))
         .collect();
     let run = |first: u32| PageRun {

@@ -23,7 +23,7 @@ impl Plain {
         mine
     }
 
-    fn last_writer(&self, upto: &VectorTime, among: NodeSet) -> Option<NodeId> {
+    fn last_writer(&self, upto: &VectorTime, among: &NodeSet) -> Option<NodeId> {
         let fits = |(_, node, interval): &&_| upto.has(*node, *interval) && among.contains(*node);
         let last = self.all.iter().filter(fits).max();
         last.map(|(_, node, _)| *node)
@@ -73,11 +73,11 @@ fn agree(notices: &Notices, plain: &Plain, dice: &mut Dice, known: &VectorTime) 
     assert_eq!(notices.lacks(&upto), plain.pending().iter().any(lacks));
     let any_in = |(_, node, interval): &_| upto.has(*node, *interval);
     assert_eq!(notices.any_in(&upto), plain.all.iter().any(any_in));
-    let among = [dice.node(), dice.node(), dice.node()]
+    let among: NodeSet = [dice.node(), dice.node(), dice.node()]
         .into_iter()
         .collect();
-    let last = notices.last_writer(&upto, among);
-    assert_eq!(last, plain.last_writer(&upto, among));
+    let last = notices.last_writer(&upto, &among);
+    assert_eq!(last, plain.last_writer(&upto, &among));
     let some = (dice.node(), 1 + dice.below(20));
     assert_eq!(
         notices.is_pending(some.0, some.1),
