@@ -94,7 +94,9 @@ impl<T: Body> Table<T> {
         limit: u32,
         body: impl FnOnce(Id) -> T,
     ) -> Result<Id, Errno> {
-        if self.slots.len() + self.offered.len() >= limit.min(OBJECTS) as usize {
+        // An identifier has no room for a far number.
+        let full = self.slots.len() + self.offered.len() >= limit.min(OBJECTS) as usize;
+        if full || !home.is_near() {
             return Err(Errno::ENOSPC);
         }
         let free = |slot: &u16| !self.slots.contains_key(slot) && !self.offered.contains_key(slot);
