@@ -42,9 +42,23 @@ pub struct Config {
     /// and no others.
     #[serde(default)]
     pub program: Program,
+    /// Whether this node, when it coordinates, gives numbers up to [`NodeId::LIMIT`], and tells
+    /// members of changes instead of whole views. For the simulator: a daemon's state does not have
+    /// it, and neither a standby nor a disk goes with it (decision 53).
+    #[serde(skip)]
+    pub far_numbers: bool,
 }
 
 impl Config {
+    /// One more than the largest number that this node gives.
+    pub(crate) fn numbers(&self) -> u16 {
+        if self.far_numbers {
+            NodeId::LIMIT
+        } else {
+            NodeId::NEAR
+        }
+    }
+
     /// A node that seals nothing and has all defaults.
     pub fn plain(
         name: impl Into<String>,
@@ -66,6 +80,7 @@ impl Config {
             keeps: false,
             elected: false,
             program: Program::of(Versions::SPOKEN),
+            far_numbers: false,
         }
     }
 

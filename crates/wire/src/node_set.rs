@@ -212,6 +212,30 @@ impl NodeSet {
     }
 }
 
+impl NodeSet {
+    /// The bits of all numbers, 64 in a word, up to the last word that has any.
+    #[must_use]
+    pub fn words(&self) -> Vec<u64> {
+        (0..=self.last_place())
+            .map(|place| self.bits(place))
+            .collect()
+    }
+
+    /// The set of these words; none if one of its nodes cannot be.
+    #[must_use]
+    pub fn from_words(words: &[u64]) -> Option<Self> {
+        let word = |place: u16| words.get(usize::from(place)).copied().unwrap_or(0);
+        let possible = words.len() <= usize::from(PLACES) && word(0) & NOBODY.get() == 0;
+        possible.then(|| Self::of(word))
+    }
+
+    /// Whether all nodes of the set can have real daemons.
+    #[must_use]
+    pub fn is_near(&self) -> bool {
+        matches!(self.0, Form::Near(..))
+    }
+}
+
 impl Default for NodeSet {
     fn default() -> Self {
         Self::EMPTY

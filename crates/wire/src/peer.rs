@@ -37,7 +37,9 @@ pub use global::{
 };
 pub use inheritance::{Arrival, Inheritance, Owner, Service};
 pub use manner::Manner;
-pub use member::{Health, Join, Member, MemberView, Resume, Resumed, Welcome};
+pub use member::{
+    Health, Join, Member, MemberView, Numbered, Resume, Resumed, ViewChange, Welcome,
+};
 pub use page::{
     Access, Ask, AskMany, Contents, CopyToSend, Data, Invalidate, InvalidateAck, Locate, Located,
     Lost, PageRequest, Pass, PassAck, PassAckMany, Regain, SendCopies, Served, Spare, Subject,
@@ -206,6 +208,9 @@ pub enum Call {
     Memory,
     /// Take part in this segment, which has replicas; no process of the receiver opens it.
     TakePart(Box<SegmentInfo>),
+    /// From the coordinator of a cluster with far numbers: the members changed. No version 5 of this
+    /// program sends it to a cluster of real daemons, and version 4 does not know it.
+    MembersChange(Box<ViewChange>),
 }
 
 impl Call {
@@ -302,6 +307,13 @@ pub enum Reply {
         /// Their numbers, as [`NodeSet::near_bytes`](crate::NodeSet::near_bytes) says. This is no set of
         /// nodes, because an answer that is remembered names nobody.
         names: [u8; 16],
+    },
+    /// The same, if one of the numbers is a far one.
+    FarNames {
+        /// The generation.
+        generation: u64,
+        /// Their numbers, as [`NodeSet::words`](crate::NodeSet::words) says.
+        names: Vec<u64>,
     },
 }
 

@@ -3,7 +3,7 @@
 use crate::canary::Canary;
 use crate::check::Violation;
 use crate::log::LEGEND;
-use crate::plan::Profile;
+use crate::plan::{Large, Profile};
 use crate::run::{Options, run};
 use crate::world::Stats;
 use pagemesh_core::Time;
@@ -34,6 +34,8 @@ pub struct Campaign {
     pub etcd: bool,
     /// Daemons are replaced by ones of another program, newer or older, again and again.
     pub upgrade: bool,
+    /// Clusters of many hosts.
+    pub large: Option<Large>,
     /// End at the first failure instead of running all.
     pub stop_at_failure: bool,
 }
@@ -100,6 +102,7 @@ impl Campaign {
                 resume: self.resume,
                 etcd: self.etcd,
                 upgrade: self.upgrade,
+                large: self.large,
                 log: false,
             };
             let outcome = run(options);
@@ -191,6 +194,9 @@ fn replay_line(options: Options) -> String {
     }
     if options.upgrade {
         line.push_str(" --upgrade");
+    }
+    if let Some(Large { nodes, segments }) = options.large {
+        let _ = write!(line, " --nodes {nodes} --segments {segments}");
     }
     if let Some(canary) = options.canary {
         let _ = write!(line, " --canary {canary}");

@@ -59,7 +59,7 @@ pub use files::{Files, FilesMistake, FilesSeen, files};
 pub use fuzz::{Breach, Fuzz, Target};
 pub use labelled::{Labelled, Planted, Sighted, labelled, sequential};
 pub use log::LEGEND;
-pub use plan::Profile;
+pub use plan::{Large, Profile};
 pub use private::{Private, PrivateMistake, Remote, private, private_told};
 pub use rejoin::{RejoinMistake, RejoinRun, RejoinSeen, rejoin};
 pub use run::{Options, Outcome, run};
@@ -72,6 +72,8 @@ pub use views::{
 };
 pub use world::Stats;
 
+#[cfg(test)]
+mod large;
 #[cfg(test)]
 mod readers;
 #[cfg(test)]

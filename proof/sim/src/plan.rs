@@ -3,6 +3,8 @@
 //! Every seed draws the features that it has, so that some runs have nothing but locks and others
 //! all features at once.
 
+mod large;
+
 use crate::dice::Dice;
 use crate::network::Weather;
 use crate::run::Options;
@@ -17,6 +19,8 @@ use pagemesh_wire::peer::{Manager, Policy, Window};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
+
+pub use large::Large;
 
 const MICRO: u64 = 1_000;
 const MILLI: u64 = 1_000_000;
@@ -79,7 +83,7 @@ pub(crate) struct Plan {
 }
 
 /// The features that a seed has.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Features {
     pub(crate) locks: bool,
     pub(crate) barriers: bool,
@@ -166,6 +170,9 @@ const STROLLS: [(u32, u8); 3] = [(3, 2), (16, 2), (AHEAD, LEFT_TO_READER)];
 impl Plan {
     /// The plan of one seed.
     pub(crate) fn draw(options: &Options) -> Self {
+        if let Some(large) = options.large {
+            return large::draw(options, large);
+        }
         let Options {
             seed,
             profile,
@@ -221,6 +228,7 @@ impl Plan {
             standby: false,
             keeps: false,
             elected: false,
+            far: false,
             takeovers: 0,
             carried: crate::ways::carried(seed),
             sealed: Dice::stream(seed, "sealed").chance(125),

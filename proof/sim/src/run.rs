@@ -4,7 +4,7 @@ use crate::canary::Canary;
 use crate::check::{Check, Invariant, Violation, ensure};
 use crate::golden::WORDS;
 use crate::kernel::PageKey;
-use crate::plan::{Plan, Profile};
+use crate::plan::{Large, Plan, Profile};
 use crate::step::{ClientPlan, Place, Seg, Step};
 use crate::world::{Life, Stats, World};
 use pagemesh_core::Time;
@@ -20,6 +20,9 @@ const PATIENCE: u64 = 60 * SECOND;
 
 /// More happenings than any sound run has.
 const HAPPENINGS: u64 = 3_000_000;
+
+/// In large clusters each host adds so many.
+const HAPPENINGS_OF_HOST: u64 = 20_000;
 
 /// The options of a run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,6 +43,8 @@ pub struct Options {
     pub etcd: bool,
     /// Daemons are replaced by ones of another program, newer or older, again and again.
     pub upgrade: bool,
+    /// A cluster of many hosts, without all other features.
+    pub large: Option<Large>,
     /// Keep the text of the log.
     pub log: bool,
 }
@@ -104,12 +109,13 @@ fn phases(world: &mut World, plan: Plan) -> Check {
 
 /// Runs until all threads have ended or the time has come.
 fn run_until(world: &mut World, end: Time) -> Check {
+    let happenings = HAPPENINGS + HAPPENINGS_OF_HOST * world.hosts.len() as u64;
     while world.processes.unfinished > 0 && world.next_time().is_some_and(|next| next <= end) {
         world.step()?;
         ensure!(
-            world.stats.happenings < HAPPENINGS,
+            world.stats.happenings < happenings,
             Progress,
-            "{HAPPENINGS} things have happened and there is no end\n{}",
+            "{happenings} things have happened and there is no end\n{}",
             describe(world)
         );
     }
@@ -146,17 +152,21 @@ fn describe(world: &World) -> String {
     stuck.collect::<Vec<_>>().join("\n")
 }
 
-/// Every word of every main segment is read on every host.
+/// Every word of every main segment is read on every host; in a large cluster, of the first one on
+/// every host, and of each other one on some host.
 fn read_out(world: &mut World, mains: usize) -> Check {
     let first = world.up().next();
-    for host in world.up().collect::<Vec<_>>() {
+    let hosts: Vec<_> = world.up().collect();
+    for (at, &host) in hosts.iter().enumerate() {
         let mut steps = vec![Step::Begin];
-        for name in 0..mains {
+        let far = world.setting.far;
+        let reads = |name: &usize| !far || *name == 0 || name % hosts.len() == at;
+        for name in (0..mains).filter(reads) {
             let seg = Seg::Main(name);
             steps.push(Step::Open {
                 seg,
                 name,
-                create: Some(host) == first,
+                create: far || Some(host) == first,
                 exclusive: false,
                 write: false,
             });

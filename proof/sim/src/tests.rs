@@ -26,6 +26,7 @@ const fn seeds(profile: Profile, from: u64, count: u64) -> Campaign {
         resume: false,
         etcd: false,
         upgrade: false,
+        large: None,
         stop_at_failure: true,
     }
 }
@@ -42,6 +43,7 @@ fn held(campaign: Campaign) -> Summary {
             resume: campaign.resume,
             etcd: campaign.etcd,
             upgrade: campaign.upgrade,
+            large: campaign.large,
             ..Options::default()
         };
         panic!("{}", failure_report(options, 60).unwrap_or_default());
@@ -326,6 +328,7 @@ fn every_canary_is_found() {
             resume: false,
             etcd: *canary == Canary::KeptTooSoon,
             upgrade: false,
+            large: None,
             stop_at_failure: true,
         };
         let summary = campaign.run(|_| {});

@@ -275,6 +275,7 @@ fn call(call: &Call) -> String {
         Call::Forget { .. } => "Forget".into(),
         Call::TakePart(info) => format!("TakePart in {}", info.name),
         Call::Leave => "Leave".into(),
+        Call::MembersChange(change) => format!("MembersChange {}", change.view.epoch),
         Call::Revoke { node } => format!("Revoke {node}"),
         Call::Log(decisions) => format!("Log {} entries", decisions.entries.len()),
         Call::TakeOver { term } => format!("TakeOver {}", term.coordinator()),

@@ -76,6 +76,8 @@ pub(crate) struct Setting {
     pub(crate) keeps: bool,
     /// They have no disks: a store that all share keeps that, and elects the coordinator.
     pub(crate) elected: bool,
+    /// The coordinator gives far numbers.
+    pub(crate) far: bool,
     /// How often another node, or another life of one, takes over as the coordinator.
     pub(crate) takeovers: u64,
 }
@@ -148,6 +150,7 @@ impl World {
             keeps: self.setting.keeps,
             elected: self.setting.elected,
             program: self.first_program(index),
+            far_numbers: self.setting.far,
             ..Config::plain(
                 format!("host{}", index + 1),
                 address,

@@ -3,7 +3,7 @@
 mod small;
 
 use pagemesh_sim::{
-    Campaign, Canary, Failure, Invariant, LEGEND, Options, Profile, Summary, failure_report,
+    Campaign, Canary, Failure, Invariant, LEGEND, Large, Options, Profile, Summary, failure_report,
 };
 use small::Small;
 use std::collections::BTreeMap;
@@ -16,9 +16,9 @@ pub(crate) struct Arguments {
     /// Run this seed only, and show what it broke.
     #[arg(long, conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
-    /// Run so many seeds.
-    #[arg(long, default_value_t = 1000)]
-    seeds: u64,
+    /// Run so many seeds; 1000 if that is not said, or 1 with --nodes.
+    #[arg(long)]
+    seeds: Option<u64>,
     /// Begin with this one.
     #[arg(long, default_value_t = 0)]
     from: u64,
@@ -71,9 +71,23 @@ pub(crate) struct Arguments {
     /// With --churn: how many lives join in each run.
     #[arg(long, default_value_t = 500, requires = "churn")]
     joins: u64,
+    /// Run clusters of so many hosts instead, which use many segments.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(2..1024), conflicts_with_all = ["replace", "takeover", "resume", "etcd", "upgrade", "labelled", "views", "private", "churn"])]
+    nodes: Option<u16>,
+    /// With --nodes: of how many segments.
+    #[arg(long, default_value_t = 1000, requires = "nodes", value_parser = clap::value_parser!(u16).range(1..))]
+    segments: u16,
     /// Run all seeds even if one fails, and count what broke.
     #[arg(long)]
     keep_going: bool,
+}
+
+impl Arguments {
+    /// How many seeds are run.
+    fn count(&self) -> u64 {
+        let usual = if self.nodes.is_some() { 1 } else { 1000 };
+        self.seeds.unwrap_or(usual)
+    }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -93,6 +107,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
+/// The cluster of many hosts that is asked for.
+fn large(arguments: &Arguments) -> Option<Large> {
+    let nodes = usize::from(arguments.nodes?);
+    let segments = usize::from(arguments.segments);
+    Some(Large { nodes, segments })
+}
+
 fn run_one(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
     let Arguments {
         profile,
@@ -105,6 +126,7 @@ fn run_one(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
         log,
         ..
     } = *arguments;
+    let large = large(arguments);
     let options = Options {
         seed,
         profile,
@@ -114,6 +136,7 @@ fn run_one(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
         resume,
         etcd,
         upgrade,
+        large,
         log,
     };
     let outcome = pagemesh_sim::run(options);
@@ -140,9 +163,9 @@ fn run_one(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
 }
 
 fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
+    let count = arguments.count();
     let Arguments {
         from,
-        seeds: count,
         profile,
         canary,
         replace,
@@ -153,6 +176,7 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         keep_going,
         ..
     } = *arguments;
+    let large = large(arguments);
     let campaign = Campaign {
         from,
         count,
@@ -163,6 +187,7 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         resume,
         etcd,
         upgrade,
+        large,
         stop_at_failure: !keep_going,
     };
     let start = Instant::now();
@@ -197,6 +222,7 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         resume,
         etcd,
         upgrade,
+        large,
         log: false,
     };
     print!(

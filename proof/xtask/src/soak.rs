@@ -136,6 +136,7 @@ impl Soak {
                 resume: false,
                 etcd: false,
                 upgrade: false,
+                large: None,
                 stop_at_failure: false,
             };
             let done = campaign.run(|_| {});

@@ -232,12 +232,13 @@ impl Kept {
 }
 
 /// The number of the next node, if there is one: the least that no node has had. If the cluster has
-/// disks, the last free ones are left to coordinators that go on from there.
-pub(crate) fn next_number(view: &MemberView, disks: bool) -> Option<NodeId> {
+/// disks, the last free ones are left to coordinators that go on from there. All are below `numbers`.
+pub(crate) fn next_number(view: &MemberView, disks: bool, numbers: u16) -> Option<NodeId> {
     let reserved = if disks { RESERVED } else { 0 };
-    let mut free = (1..NodeId::NEAR)
+    let taken: NodeSet = view.members.iter().map(|member| member.id).collect();
+    let mut free = (1..numbers)
         .map(NodeId)
-        .filter(|node| view.member(*node).is_none());
+        .filter(|node| !taken.contains(*node));
     let next = free.next()?;
     (free.count() >= reserved).then_some(next)
 }
@@ -361,11 +362,14 @@ mod tests {
     #[test]
     fn the_last_numbers_are_left_to_those_who_go_on() {
         let members: Vec<_> = (1..NodeId::NEAR - 3).map(|id| (id, Health::Dead)).collect();
-        let next = next_number(&view(Term::FIRST, &members), true);
+        let next = next_number(&view(Term::FIRST, &members), true, NodeId::NEAR);
         assert_eq!(next, Some(NodeId(NodeId::NEAR - 3)));
         let members: Vec<_> = (1..NodeId::NEAR - 2).map(|id| (id, Health::Dead)).collect();
         let view = view(Term::FIRST, &members);
-        assert_eq!(next_number(&view, true), None);
-        assert_eq!(next_number(&view, false), Some(NodeId(NodeId::NEAR - 2)));
+        assert_eq!(next_number(&view, true, NodeId::NEAR), None);
+        assert_eq!(
+            next_number(&view, false, NodeId::NEAR),
+            Some(NodeId(NodeId::NEAR - 2))
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! The coordinator's side of membership: admission, heartbeats, declaring members dead.
 
+use super::changes::Changes;
 use super::name_check::NameChecks;
 use crate::control::{HeldAnswer, StandbyLog, next_number};
 use crate::directory::Directory;
@@ -36,6 +37,9 @@ pub(crate) struct Coordinator {
     pub(crate) standby_knows: u64,
     /// Finds out which numbers may be given again.
     pub(crate) checks: NameChecks,
+    /// What members are told of each other, in a cluster with far numbers.
+    #[serde(skip)]
+    pub(crate) changes: Changes,
 }
 
 /// An admission of which the host has not been told.
@@ -76,6 +80,7 @@ impl Coordinator {
     pub(crate) fn member_gone(&mut self, node: NodeId) {
         self.welcomes.retain(|one| one.node != node);
         self.checks.member_gone(node);
+        self.changes.member_gone(node);
     }
 
     /// Members whose hosts have not been told of their admission.
@@ -150,7 +155,8 @@ impl Coordinator {
             unwelcome(cx, answer_to, join, why);
             return Verdict::Same;
         }
-        let Some(next) = next_number(&cx.shell.view, cx.shell.config.keeps) else {
+        let config = &cx.shell.config;
+        let Some(next) = next_number(&cx.shell.view, config.keeps, config.numbers()) else {
             if self.checks.may_free(&cx.shell.view) {
                 return Verdict::Same;
             }
@@ -276,6 +282,10 @@ fn welcome(
     let here = cx.shell.config.program.speaks;
     let theirs = view.member(node).map(|member| member.program.speaks);
     let both = theirs.and_then(|theirs| theirs.common(here));
+    let view = match cx.shell.config.far_numbers {
+        true => view.introduction(node),
+        false => view,
+    };
     let welcome = Welcome {
         incarnation,
         node,

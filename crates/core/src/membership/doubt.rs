@@ -82,7 +82,10 @@ pub(crate) fn tells_programs(message: &Message) -> bool {
         | Message::Put(_)
         | Message::CancelCall { .. }
         | Message::HaveReply { .. } => false,
-        Message::Call { body, .. } => !matches!(body, Call::Members(_) | Call::Forget { .. }),
+        Message::Call { body, .. } => !matches!(
+            body,
+            Call::Members(_) | Call::MembersChange(_) | Call::Forget { .. }
+        ),
         _ => true,
     }
 }

@@ -2,6 +2,7 @@
 //! admits members, watches them, declares them dead, and tells all others; the data path never
 //! waits for it (decisions 9 and 33).
 
+mod changes;
 mod coordinator;
 mod doubt;
 mod name_check;

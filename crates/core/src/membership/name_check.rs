@@ -55,9 +55,9 @@ impl NameChecks {
         self.under_way.is_some() || !self.fruitless && !view.over().is_empty()
     }
 
-    /// Whether it is time for one: few numbers are free, and lives are over.
-    pub(crate) fn is_due(&self, now: Time, view: &MemberView) -> bool {
-        let free = usize::from(NodeId::NEAR - 1).saturating_sub(view.members.len());
+    /// Whether it is time for one: few numbers below `numbers` are free, and lives are over.
+    pub(crate) fn is_due(&self, now: Time, view: &MemberView, numbers: u16) -> bool {
+        let free = usize::from(numbers - 1).saturating_sub(view.members.len());
         if self.under_way.is_some() || free > NUMBERS_LOW || view.over().is_empty() {
             return false;
         }
@@ -108,15 +108,15 @@ impl NameChecks {
 
 impl Coordinator {
     /// Begins a name check, if it is time: the view of the new generation, for all members. `peers`
-    /// are those that must answer, beside this node.
+    /// are those that must answer, beside this node; numbers below `numbers` are given.
     pub(crate) fn begin_check(
         &mut self,
         now: Time,
         view: &MemberView,
         mut peers: NodeSet,
-        me: NodeId,
+        (me, numbers): (NodeId, u16),
     ) -> Option<MemberView> {
-        if !self.checks.is_due(now, view) {
+        if !self.checks.is_due(now, view, numbers) {
             return None;
         }
         peers.insert(me);
@@ -163,7 +163,9 @@ mod tests {
     #[test]
     fn a_number_that_anybody_names_is_held_back() {
         let mut coordinator = Coordinator::default();
-        let asked = coordinator.begin_check(NOW, &full(), peers(), ME).unwrap();
+        let asked = coordinator
+            .begin_check(NOW, &full(), peers(), (ME, NodeId::NEAR))
+            .unwrap();
         assert_eq!((asked.generation, asked.epoch), (1, 2));
         let checks = &mut coordinator.checks;
         assert!(checks.conclude(NOW, &asked).is_none());
@@ -184,7 +186,9 @@ mod tests {
     #[test]
     fn a_member_that_dies_is_not_waited_for_and_a_newcomer_not_asked() {
         let mut coordinator = Coordinator::default();
-        let asked = coordinator.begin_check(NOW, &full(), peers(), ME).unwrap();
+        let asked = coordinator
+            .begin_check(NOW, &full(), peers(), (ME, NodeId::NEAR))
+            .unwrap();
         let checks = &mut coordinator.checks;
         checks.answered(ME, 1, NodeSet::EMPTY);
         checks.answered(NodeId(2), 1, NodeSet::EMPTY);
@@ -207,7 +211,7 @@ mod tests {
         // The host of the twelfth is back.
         view.members[1].address = view.member(NodeId(12)).unwrap().address;
         let mut coordinator = Coordinator::default();
-        let asked = coordinator.begin_check(NOW, &view, NodeSet::EMPTY, ME);
+        let asked = coordinator.begin_check(NOW, &view, NodeSet::EMPTY, (ME, NodeId::NEAR));
         let checks = &mut coordinator.checks;
         checks.answered(ME, 1, NodeSet::EMPTY);
         let freed = checks.conclude(NOW, &asked.unwrap()).unwrap();
@@ -228,14 +232,14 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..9 {
             let asked = coordinator
-                .begin_check(now, &view, NodeSet::EMPTY, ME)
+                .begin_check(now, &view, NodeSet::EMPTY, (ME, NodeId::NEAR))
                 .unwrap();
             let generation = asked.generation;
             coordinator.checks.answered(ME, generation, view.over());
             assert!(coordinator.checks.conclude(now, &asked).is_none());
             assert!(!coordinator.checks.may_free(&view));
             let began = now;
-            while !coordinator.checks.is_due(now, &view) {
+            while !coordinator.checks.is_due(now, &view, NodeId::NEAR) {
                 now = now + Duration::from_secs(1);
             }
             waits.push((now - began).as_secs());
@@ -245,8 +249,11 @@ mod tests {
         none_free.members.push(view.members[3].clone());
         let soon = now + CHECK_AGAIN;
         coordinator.checks.ended = Some(now);
-        assert!(!coordinator.checks.is_due(soon, &view));
-        assert!(coordinator.checks.is_due(soon, &none_free), "a host waits");
+        assert!(!coordinator.checks.is_due(soon, &view, NodeId::NEAR));
+        assert!(
+            coordinator.checks.is_due(soon, &none_free, NodeId::NEAR),
+            "a host waits"
+        );
         coordinator.checks.member_gone(NodeId(2));
         assert!(coordinator.checks.may_free(&view));
     }
@@ -257,6 +264,10 @@ mod tests {
         view.members
             .truncate(usize::from(NodeId::NEAR) - 2 - NUMBERS_LOW);
         let mut coordinator = Coordinator::default();
-        assert!(coordinator.begin_check(NOW, &view, peers(), ME).is_none());
+        assert!(
+            coordinator
+                .begin_check(NOW, &view, peers(), (ME, NodeId::NEAR))
+                .is_none()
+        );
     }
 }

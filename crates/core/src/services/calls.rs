@@ -86,6 +86,7 @@ impl Services {
                 }
                 self.tell_names(cx)
             }
+            Call::MembersChange(change) => self.told_of_change(cx, caller.node, *change),
             Call::Sysv(_)
             | Call::SysvNews(_)
             | Call::SysvKey { .. }
@@ -291,6 +292,7 @@ impl Services {
             OnReply::KnowsView(epoch) => {
                 self.names_told(from, &reply);
                 self.view_known(cx, from, epoch);
+                self.change_known(cx, from, epoch, &reply);
             }
             OnReply::Promised(term) => self.promised(cx, (from, term), reply),
             OnReply::Gathered => self.gathered(cx, from, &reply),
@@ -395,7 +397,8 @@ fn to_local(reply: peer::Reply) -> Reply {
         | peer::Reply::SysvLent(_)
         | peer::Reply::SysvEntries { .. }
         | peer::Reply::Members(_)
-        | peer::Reply::Names { .. } => Reply::Done,
+        | peer::Reply::Names { .. }
+        | peer::Reply::FarNames { .. } => Reply::Done,
         peer::Reply::Refused(why) => Reply::Refused(why),
         peer::Reply::Sysv(outcome) => Reply::Sysv(outcome),
         peer::Reply::Memory(report) => Reply::Memory(report),

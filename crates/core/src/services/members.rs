@@ -8,7 +8,7 @@ use crate::membership::{Standing, Verdict};
 use crate::on_reply::OnReply;
 use crate::policies::Gone;
 use crate::shell::Cx;
-use pagemesh_wire::peer::{self, Call, Health, Member, MemberView, Refusal};
+use pagemesh_wire::peer::{self, Call, Health, Member, MemberView, Numbered, Refusal, ViewChange};
 use pagemesh_wire::{NodeId, SegmentId};
 
 impl Services {
@@ -115,7 +115,12 @@ impl Services {
     }
 
     pub(super) fn spread_view(&mut self, cx: &mut Cx<'_>, view: MemberView) {
+        let far = cx.shell.config.far_numbers;
+        let before = far.then(|| cx.shell.view.clone());
         self.members_changed(cx, view);
+        if let Some(before) = before {
+            return self.spread_change(cx, &before);
+        }
         // It may have changed more: a standby that is gone is named no longer.
         let view = cx.shell.view.clone();
         for node in cx.shell.peers().iter() {
@@ -124,35 +129,106 @@ impl Services {
         }
     }
 
+    /// Tells all members what is new since this view.
+    fn spread_change(&mut self, cx: &mut Cx<'_>, before: &MemberView) {
+        if let Some(coordinator) = &mut self.coordinator {
+            coordinator.changes.note(before, &cx.shell.view);
+        }
+        for node in cx.shell.peers().iter() {
+            self.tell_change(cx, node);
+        }
+    }
+
+    /// Tells a member what it does not know of the others, unless it has been told something that
+    /// it has not answered yet.
+    fn tell_change(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        let Some(coordinator) = &mut self.coordinator else {
+            return;
+        };
+        if let Some(change) = coordinator.changes.next_for(node, &cx.shell.view) {
+            let then = OnReply::KnowsView(change.view.epoch);
+            self.call(cx, node, Call::MembersChange(Box::new(change)), then);
+        }
+    }
+
+    /// At the coordinator: a member has answered what it was told of others.
+    pub(super) fn change_known(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        epoch: u64,
+        reply: &peer::Reply,
+    ) {
+        let Some(coordinator) = &mut self.coordinator else {
+            return;
+        };
+        if cx.shell.config.far_numbers && cx.is_alive(from) {
+            let taken = !matches!(reply, peer::Reply::Refused(_));
+            coordinator.changes.answered(from, epoch, taken);
+            self.tell_change(cx, from);
+        }
+    }
+
+    /// The coordinator tells what has changed. A view that lacks what is still to be told is that of
+    /// an earlier epoch; only the last part may have a new generation, and is answered with names.
+    pub(super) fn told_of_change(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        change: ViewChange,
+    ) -> peer::Reply {
+        let known = &cx.shell.view;
+        let fits = change.view.term == known.term && change.since <= known.epoch;
+        if from != change.view.term.coordinator() || !fits {
+            let why = "this node does not know the members that this change is about";
+            return peer::Reply::Refused(Refusal::Invalid(why.into()));
+        }
+        let more = change.more;
+        if change.view.epoch > known.epoch {
+            let view = change.applied_to(known);
+            self.members_changed(cx, view);
+        }
+        if more {
+            return peer::Reply::Done;
+        }
+        self.tell_names(cx)
+    }
+
     pub(super) fn members_changed(&mut self, cx: &mut Cx<'_>, view: MemberView) {
         let known = &cx.shell.view;
         if view.age() <= known.age() || view.term < self.membership.fence(cx) {
             return;
         }
-        if view.living().any(|member| is_over_in(known, member)) {
+        let (lives, known_lives) = (view.numbered(), known.numbered());
+        if view.living().any(|member| is_over_in(&known_lives, member)) {
             // This node went on with a coordinator that another one has replaced, and with deaths
             // that the new one knows nothing of.
             return self.superseded(cx, view.term);
         }
         let here = known.member(cx.me());
-        if here.is_some_and(|here| !has_life(&view, here)) {
+        if here.is_some_and(|here| !has_life(&lives, here)) {
             // The others have forgotten this node.
             return self.superseded(cx, view.term);
         }
         self.end_unheard_lives(cx, &view);
-        let known = &cx.shell.view;
+        let known = cx.shell.view.numbered();
         let former = cx.coordinator();
         // This includes nodes of which this node had never heard: other nodes have, and grants name
         // them.
         let ended = view
             .members
             .iter()
-            .filter(|member| member.health != Health::Alive && !is_over_in(known, member));
+            .filter(|member| member.health != Health::Alive && !is_over_in(&known, member));
         let gone: Vec<_> = ended.map(|member| member.id).collect();
-        let is_new = |member: &&Member| !has_life(known, member);
-        let joined: Vec<_> = view.members.iter().filter(is_new).collect();
-        for member in joined {
-            cx.emit(Event::Joined { node: member.id });
+        let is_new = |member: &&Member| !has_life(&known, member);
+        let joined: Vec<_> = view
+            .members
+            .iter()
+            .filter(is_new)
+            .map(|member| member.id)
+            .collect();
+        for node in joined {
+            cx.emit(Event::Joined { node });
         }
         let spoken = cx.shell.spoken;
         cx.shell.set_view(view);
@@ -174,16 +250,18 @@ impl Services {
     /// view: they end before anything else happens. A coordinator gives a number again only after
     /// all members know the end of its last life, so that happens only if it is faulty.
     fn end_unheard_lives(&mut self, cx: &mut Cx<'_>, view: &MemberView) {
-        let mut between = cx.shell.view.clone();
+        let lives = view.numbered();
+        let known = &cx.shell.view;
+        if known.living().all(|member| has_life(&lives, member)) {
+            return;
+        }
+        let mut between = known.clone();
         let mut ended = Vec::new();
         for member in &mut between.members {
-            if member.health == Health::Alive && !has_life(view, member) {
+            if member.health == Health::Alive && !has_life(&lives, member) {
                 member.health = Health::Dead;
                 ended.push(member.id);
             }
-        }
-        if ended.is_empty() {
-            return;
         }
         cx.shell.set_view(between);
         for node in ended {
@@ -295,13 +373,13 @@ impl Services {
 }
 
 /// Whether this life is in the view, alive or not.
-fn has_life(view: &MemberView, member: &Member) -> bool {
+fn has_life(view: &Numbered<'_>, member: &Member) -> bool {
     let known = view.member(member.id);
     known.is_some_and(|known| known.incarnation == member.incarnation)
 }
 
 /// Whether this life is over in the view.
-fn is_over_in(view: &MemberView, member: &Member) -> bool {
+fn is_over_in(view: &Numbered<'_>, member: &Member) -> bool {
     let known = view.member(member.id);
     known.is_some_and(|known| {
         known.incarnation == member.incarnation && known.health != Health::Alive

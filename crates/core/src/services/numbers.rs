@@ -16,7 +16,8 @@ impl Services {
         };
         let view = &cx.shell.view;
         let peers = cx.shell.peers();
-        let Some(view) = coordinator.begin_check(cx.now, view, peers, cx.me()) else {
+        let mine = (cx.me(), cx.shell.config.numbers());
+        let Some(view) = coordinator.begin_check(cx.now, view, peers, mine) else {
             return;
         };
         let generation = view.generation;
@@ -35,7 +36,12 @@ impl Services {
         if !self.membership.has_names_to_tell(generation) {
             return peer::Reply::Done;
         }
-        let names = self.forget_names(cx).near_bytes();
+        let named = self.forget_names(cx);
+        if !named.is_near() {
+            let names = named.words();
+            return peer::Reply::FarNames { generation, names };
+        }
+        let names = named.near_bytes();
         peer::Reply::Names { generation, names }
     }
 
@@ -62,16 +68,21 @@ impl Services {
 
     /// At the coordinator: a member has told which lives it names.
     pub(super) fn names_told(&mut self, from: NodeId, reply: &peer::Reply) {
-        let peer::Reply::Names { generation, names } = reply else {
-            return;
+        let (generation, named) = match reply {
+            peer::Reply::Names { generation, names } => {
+                (*generation, NodeSet::from_near_bytes(names))
+            }
+            peer::Reply::FarNames { generation, names } => {
+                (*generation, NodeSet::from_words(names))
+            }
+            _ => return,
         };
         let Some(coordinator) = &mut self.coordinator else {
             return;
         };
-        let named = NodeSet::from_near_bytes(names);
         // A member that says nonsense may name anybody.
         let named = named.unwrap_or_else(|| (1..NodeId::LIMIT).map(NodeId).collect());
-        coordinator.checks.answered(from, *generation, named);
+        coordinator.checks.answered(from, generation, named);
     }
 
     /// At the coordinator, after every input: if all members have answered, lives that nobody names

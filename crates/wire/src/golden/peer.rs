@@ -390,6 +390,9 @@ samples! {
         SysvGather: Call::SysvGather { after: Some((sysv::Family::Sem, -300)) };
         Memory: Call::Memory;
         TakePart: Call::TakePart(Box::new(info()));
+        MembersChange: Call::MembersChange(Box::new(ViewChange {
+            since: 300, view: view(), freed: vec![NodeId(900)], more: true,
+        }));
     }
 }
 
@@ -416,6 +419,10 @@ samples! {
         Names: Reply::Names {
             generation: 300,
             names: [NodeId(3), NodeId(127)].into_iter().collect::<NodeSet>().near_bytes(),
+        };
+        FarNames: Reply::FarNames {
+            generation: 300,
+            names: [NodeId(3), NodeId(900)].into_iter().collect::<NodeSet>().words(),
         };
     }
 }

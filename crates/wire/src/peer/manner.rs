@@ -26,7 +26,7 @@ impl Message {
             | Self::Runs { .. } => Manner::Oldest,
             Self::Welcome(_)
             | Self::Call {
-                body: Call::Members(_),
+                body: Call::Members(_) | Call::MembersChange(_),
                 ..
             }
             | Self::Reply {

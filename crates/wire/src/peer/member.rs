@@ -69,6 +69,32 @@ impl MemberView {
         self.members.iter().find(|member| member.id == node)
     }
 
+    /// All members, found by their numbers: for who looks for many of them.
+    #[must_use]
+    pub fn numbered(&self) -> Numbered<'_> {
+        let most = self.members.iter().map(|member| member.id.0).max();
+        let mut numbered = vec![None; most.map_or(0, |most| usize::from(most) + 1)];
+        for member in self.members.iter().rev() {
+            numbered[usize::from(member.id.0)] = Some(member);
+        }
+        Numbered(numbered)
+    }
+
+    /// The coordinator and a new member, as the beginning of a view that is told in parts.
+    #[must_use]
+    pub fn introduction(&self, node: NodeId) -> Self {
+        let both = [self.term.coordinator(), node];
+        let members = self.members.iter();
+        Self {
+            epoch: 0,
+            members: members
+                .filter(|one| both.contains(&one.id))
+                .cloned()
+                .collect(),
+            ..*self
+        }
+    }
+
     /// The living members.
     pub fn living(&self) -> impl Iterator<Item = &Member> {
         let members = self.members.iter();
@@ -102,6 +128,68 @@ impl MemberView {
     #[must_use]
     pub fn age(&self) -> (Term, u64) {
         (self.term, self.epoch)
+    }
+}
+
+/// What has changed in a member view, for a cluster whose views are too long for a datagram
+/// (decision 53).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ViewChange {
+    /// The receiver knows the view of this epoch, in the same term; 0 if it knows who coordinates, and
+    /// itself.
+    pub since: u64,
+    /// The view after the change, of which the members are only those that changed.
+    pub view: MemberView,
+    /// Members that left the view: their numbers are free.
+    pub freed: Vec<NodeId>,
+    /// More has changed, and is told next. What is not about single members (standby, generation,
+    /// deaths) counts with the last part only.
+    pub more: bool,
+}
+
+impl ViewChange {
+    /// Members in one change at most.
+    pub const LIMIT: usize = 100;
+
+    /// The view that a node knows after this change, if it knew `known`.
+    #[must_use]
+    pub fn applied_to(self, known: &MemberView) -> MemberView {
+        let mut view = known.clone();
+        view.epoch = self.view.epoch;
+        view.members
+            .retain(|member| !self.freed.contains(&member.id));
+        let mut places = vec![None; usize::from(NodeId::LIMIT)];
+        for (at, member) in view.members.iter().enumerate() {
+            places[usize::from(member.id.0)] = Some(at);
+        }
+        for member in self.view.members {
+            let place = &mut places[usize::from(member.id.0)];
+            match *place {
+                Some(at) => view.members[at] = member,
+                None => {
+                    *place = Some(view.members.len());
+                    view.members.push(member);
+                }
+            }
+        }
+        if !self.more {
+            view.standby = self.view.standby;
+            view.generation = self.view.generation;
+            view.deaths = self.view.deaths;
+        }
+        view
+    }
+}
+
+/// The members of a view, found by their numbers.
+#[derive(Clone, Debug)]
+pub struct Numbered<'a>(Vec<Option<&'a Member>>);
+
+impl<'a> Numbered<'a> {
+    /// The member of this number.
+    #[must_use]
+    pub fn member(&self, node: NodeId) -> Option<&'a Member> {
+        self.0.get(usize::from(node.0)).copied().flatten()
     }
 }
 

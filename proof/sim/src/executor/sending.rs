@@ -87,6 +87,9 @@ impl World {
     ) {
         let kind = kind(message);
         self.stats.datagrams += 1;
+        if let Some(sent) = self.traffic.sent.get_mut(at) {
+            *sent += 1;
+        }
         let to = self.host_at(address);
         let hash = [to.map_or(0, |to| to as u64 + 1), fingerprint(&bytes), 0];
         let now = self.now;

@@ -166,7 +166,7 @@ pub(super) fn run(arguments: &Arguments, small: Small) -> anyhow::Result<()> {
         return Ok(());
     }
     let from = arguments.seed.unwrap_or(arguments.from);
-    let count = arguments.seed.map_or(arguments.seeds, |_| 1);
+    let count = arguments.seed.map_or_else(|| arguments.count(), |_| 1);
     let (start, mut wrong) = (Instant::now(), 0);
     let mut all = Counts::new();
     for seed in from..from + count {
