@@ -143,7 +143,6 @@ fn a_member_sends_as_much_in_a_cluster_of_any_size() {
     let few = cost(16);
     for nodes in [128, 1000] {
         let many = cost(nodes);
-        println!("{few:?}\n{nodes}: {many:?}");
         let at_most = |many: u64, few: u64| assert!(many <= few + 2, "{nodes}: {few} {many}");
         at_most(many.calm.member, few.calm.member);
         at_most(many.death.member, few.death.member);
