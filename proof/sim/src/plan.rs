@@ -253,13 +253,9 @@ impl Plan {
         setting.faults.extend(crashing.iter().map(crash));
         let soon = Time(dice.between(MILLI, 20 * MILLI));
         if let Some(host) = buried {
-            let others = (0..count).filter(|other| *other != host);
-            let pairs = others
-                .flat_map(|other| [(host, other), (other, host)])
-                .collect();
-            let length = 5_000 * MILLI;
-            setting.faults.push((soon, Fault::Cut { pairs, length }));
-            heal_at = Time(soon.0 + length);
+            let cut = cut_off(host, count, BURIED);
+            setting.faults.push((soon, cut));
+            heal_at = Time(soon.0 + BURIED);
         }
         setting
             .faults
@@ -274,6 +270,18 @@ impl Plan {
             leavers,
         }
     }
+}
+
+/// For so long a host is cut off that is to be declared dead.
+const BURIED: u64 = 5_000 * MILLI;
+
+/// A host of so many is cut off from all others.
+fn cut_off(host: usize, count: usize, length: u64) -> Fault {
+    let others = (0..count).filter(|other| *other != host);
+    let pairs = others
+        .flat_map(|other| [(host, other), (other, host)])
+        .collect();
+    Fault::Cut { pairs, length }
 }
 
 /// What else befalls hosts. Returns when all is well again.

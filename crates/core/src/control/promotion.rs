@@ -46,7 +46,7 @@ impl Asking {
 
     /// Waits on for these members only.
     pub(crate) fn give_up_others(&mut self, nodes: NodeSet) {
-        for node in self.missing.without(nodes).iter() {
+        for node in self.missing.without(&nodes).iter() {
             self.missing.remove(node);
             self.silent.insert(node);
         }

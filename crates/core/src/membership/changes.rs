@@ -54,7 +54,7 @@ impl Changes {
 
     /// The next change to tell a member, if it has answered the last one and does not know all.
     pub(crate) fn next_for(&mut self, node: NodeId, view: &MemberView) -> Option<ViewChange> {
-        let told = self.told.entry(node).or_insert(Told::default());
+        let told = self.told.entry(node).or_default();
         if told.under_way || told.epoch >= view.epoch {
             return None;
         }

@@ -127,7 +127,13 @@ fn a_member_that_dies_with_the_coordinator_is_given_up_soon() {
             nodes.insert(N2);
         }
         // Not yet: its answer may be on its way.
-        cluster.input(N3, Input::Asking { term, nodes });
+        cluster.input(
+            N3,
+            Input::Asking {
+                term,
+                nodes: nodes.clone(),
+            },
+        );
         assert_eq!(coordinator(&cluster, N3), N1);
         assert!(!lists(&cluster, N3));
         cluster.pass(Pace::default().heartbeat * (limits::PROMISE + 2));

@@ -487,6 +487,7 @@ fn config(options: &Options, about: &About, key: PublicKey, start: Start) -> Res
         keeps: options.state.is_some() || options.control.is_some(),
         elected: options.control.is_some(),
         program: about.edition.program,
+        far_numbers: false,
     })
 }
 

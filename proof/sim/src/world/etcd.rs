@@ -150,7 +150,7 @@ impl Etcd {
     fn answer(&self, asked: Asked) -> Option<Input<'static>> {
         match asked {
             Asked::ListAsking(term) if term == self.claim.0 => {
-                let nodes = self.asking;
+                let nodes = self.asking.clone();
                 Some(Input::Asking { term, nodes })
             }
             Asked::Seek => {
