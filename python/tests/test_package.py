@@ -112,7 +112,7 @@ def test_without_root_it_works_or_says_what_is_missing(cluster, fresh):
     shares = ["python", "-c", SHARES] if all(one.stat().st_mode & 1 for one in above) else ["true"]
     sandbox = alone(fresh, "pagemesh", "sandbox", "2", "--", *shares, **as_nobody)
     if blockers:
-        assert sandbox.returncode != 0
+        assert sandbox.returncode != 0, blockers
         assert "doctor" in sandbox.stderr
     else:
         assert sandbox.returncode == 0, sandbox.stderr

@@ -90,7 +90,13 @@ impl Sequential {
 }
 
 fn state(me: NodeId, page: &Page) -> PageState {
+    let gathers = page
+        .own
+        .busy()
+        .is_some_and(|busy| busy.more.gather.is_some());
     match page.rights {
+        // The version is that of a store which is to come.
+        _ if gathers => PageState::Unsure,
         _ if page.own.hint == me && page.pristine && page.rights < Rights::Write => PageState::Zero,
         Rights::Read => PageState::Version(page.own.version),
         Rights::None | Rights::Write => PageState::Unsure,

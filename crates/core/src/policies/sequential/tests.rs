@@ -8,6 +8,7 @@ use crate::shell::Shell;
 use crate::time::Time;
 use core::fmt::Write as _;
 use core::time::Duration;
+use pagemesh_wire::local::PageState;
 use pagemesh_wire::peer::{
     Ask, Contents, Data, Invalidate, InvalidateAck, Located, Message, Pass, PassAck, Placement,
     Spare, Waiter,
@@ -408,6 +409,31 @@ fn page_states() {
 #[test]
 fn page_states_of_the_fixed_manager() {
     compare("page-states-fixed.md", Manager::Fixed);
+}
+
+/// A process that saves a segment copies a page once if its version is still the same: equal versions
+/// mean equal bytes. While copies are gathered for a store, the version is that of the store.
+#[test]
+fn no_version_is_told_of_a_store_that_is_to_come() {
+    let told = |bench: &Bench| bench.policy.states(ME, PAGE, 1)[0];
+    for (name, way) in STATES {
+        let mut bench = Bench::new(Manager::Dynamic);
+        way(&mut bench);
+        let readable = name.starts_with("reader") || name.starts_with("owner, reading");
+        let version = matches!(told(&bench), PageState::Version(_));
+        assert_eq!(version, readable, "{name}");
+    }
+    let shared = STATES
+        .iter()
+        .find(|(name, _)| *name == "owner, reading with others");
+    let mut bench = Bench::new(Manager::Dynamic);
+    shared.unwrap().1(&mut bench);
+    bench.fault(Access::Write);
+    assert_eq!(
+        (state(&bench), bench.page().rights),
+        ("gathering", Rights::Read)
+    );
+    assert_eq!(told(&bench), PageState::Unsure);
 }
 
 /// A node that answers a search need not know the segment, so it gets no pages unasked.
