@@ -5,7 +5,19 @@ const MUTATIONS: u32 = 20_000;
 
 fn fuzzed(target: Target) {
     if std::env::var_os("UPDATE_CORPUS").is_some() {
-        std::fs::write(target.corpus_file(), target.seeds()).expect("writable");
+        let file = target.corpus_file();
+        let mut corpus = std::fs::read_to_string(&file).unwrap_or_default();
+        let seeds = target.seeds();
+        // What was found before stays.
+        let missing: Vec<_> = seeds
+            .lines()
+            .filter(|seed| !corpus.lines().any(|line| line == *seed))
+            .collect();
+        for seed in missing {
+            corpus.push_str(seed);
+            corpus.push('\n');
+        }
+        std::fs::write(file, corpus).expect("writable");
     }
     let fuzz = Fuzz::new(target).unwrap_or_else(|why| panic!("{why}"));
     let count = fuzz.replay().unwrap_or_else(|breach| panic!("{breach}"));
