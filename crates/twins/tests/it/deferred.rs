@@ -1,7 +1,8 @@
 //! A store that defers diffs beside one that makes each at once.
 
+use crate::narrow::Narrow;
 use pagemesh_diff::{PAGE, encode};
-use pagemesh_twins::{At, DiffKey, Error, Full, Heap, Keep, Label, Slots, Store};
+use pagemesh_twins::{At, DiffKey, Error, Keep, Store};
 use pagemesh_wire::{NodeId, PageIndex, SegmentId};
 use proptest::prelude::*;
 
@@ -142,49 +143,16 @@ fn the_diff_of_a_rewritten_page_is_deferred_and_that_of_a_word_is_not() {
     assert_eq!(store.checked(key(ME, 2)).unwrap().len(), 1);
 }
 
-/// No room but for what is there.
-#[derive(Default)]
-struct Cramped(Heap, bool);
-
-impl Slots for Cramped {
-    type Slot = Label;
-
-    fn keep(&mut self, label: Label, bytes: &[u8]) -> Result<Label, Full> {
-        if self.1 {
-            return Err(Full);
-        }
-        self.0.keep(label, bytes)
-    }
-
-    fn bytes(&self, slot: Label) -> &[u8] {
-        self.0.bytes(slot)
-    }
-
-    fn bytes_mut(&mut self, slot: Label) -> &mut [u8] {
-        self.0.bytes_mut(slot)
-    }
-
-    fn relabel(&mut self, slot: Label, label: Label) -> Label {
-        self.0.relabel(slot, label)
-    }
-
-    fn free(&mut self, slot: Label) {
-        self.0.free(slot);
-    }
-}
-
 #[test]
 fn where_there_is_no_room_for_another_twin_the_former_one_stays() {
-    let mut store = Store::new(Cramped::default());
+    let mut store = Store::new(Narrow::with(1));
     store.twin(AT, &[1; PAGE]).unwrap();
-    store.slots_mut().1 = true;
     let full = store.capture(key(ME, 1), &[2; PAGE], Keep::Twin);
     assert_eq!(full, Err(Error::Full));
     assert_eq!(store.twin_of(AT), Some([1; PAGE].as_slice()));
-    store.slots_mut().1 = false;
+    store.slots_mut().room = 1;
     store.capture(key(ME, 1), &[2; PAGE], Keep::Twin).unwrap();
-    store.slots_mut().1 = true;
     assert_eq!(store.diff(key(ME, 1)), Err(Error::Full));
-    store.slots_mut().1 = false;
+    store.slots_mut().room = 1;
     assert_eq!(store.checked(key(ME, 1)).map(|diff| diff.len()), Ok(PAGE));
 }

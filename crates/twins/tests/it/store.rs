@@ -1,7 +1,8 @@
 //! One store: what it keeps, refuses and forgets.
 
+use crate::narrow::Narrow;
 use pagemesh_diff::{PAGE, encode};
-use pagemesh_twins::{At, DiffKey, Error, Full, Keep, Label, Slots, Store};
+use pagemesh_twins::{At, DiffKey, Error, Keep, Store};
 use pagemesh_wire::{NodeId, PageIndex, SegmentId};
 
 const SEGMENT: SegmentId = SegmentId(7);
@@ -166,38 +167,9 @@ fn forgetting_gives_all_bytes_back() {
     assert_eq!((store.counts(), store.bytes()), ((0, 0), 0));
 }
 
-/// Room for so many more.
-#[derive(Default)]
-struct Narrow(usize, pagemesh_twins::Heap);
-
-impl Slots for Narrow {
-    type Slot = Label;
-
-    fn keep(&mut self, label: Label, bytes: &[u8]) -> Result<Label, Full> {
-        self.0 = self.0.checked_sub(1).ok_or(Full)?;
-        self.1.keep(label, bytes)
-    }
-
-    fn bytes(&self, slot: Label) -> &[u8] {
-        self.1.bytes(slot)
-    }
-
-    fn bytes_mut(&mut self, slot: Label) -> &mut [u8] {
-        self.1.bytes_mut(slot)
-    }
-
-    fn relabel(&mut self, slot: Label, label: Label) -> Label {
-        self.1.relabel(slot, label)
-    }
-
-    fn free(&mut self, slot: Label) {
-        self.1.free(slot);
-    }
-}
-
 #[test]
 fn where_there_is_no_room_the_twin_stays() {
-    let mut store = Store::new(Narrow(1, pagemesh_twins::Heap::default()));
+    let mut store = Store::new(Narrow::with(1));
     let mut page = [0; PAGE];
     store.twin(PAGE_0, &page).unwrap();
     page[0] = 1;
