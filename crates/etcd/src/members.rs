@@ -45,7 +45,7 @@ impl Members {
         &self.hello.prefix
     }
 
-    /// Who is asked, and how.
+    /// Which members of etcd are asked, and with which user and certificates.
     pub(crate) fn hello(&self) -> &Hello {
         &self.hello
     }
@@ -173,7 +173,7 @@ async fn expects_the_other(member: &str) -> Option<Refusal> {
         Some(rest) => (format!("http://{rest}"), options, Refusal::Plain),
         None => {
             let url = member.replacen("http://", "https://", 1);
-            // Nobody is trusted, so a handshake ends with a certificate that is not.
+            // No authority is trusted, so a handshake ends with the error of an untrusted certificate.
             let options = options.with_tls(TlsOptions::new());
             (url, options, Refusal::Encrypted)
         }

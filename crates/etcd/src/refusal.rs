@@ -13,11 +13,11 @@ pub(crate) struct Failure {
     pub(crate) member: String,
     /// What came of it.
     pub(crate) error: Error,
-    /// What is wrong, if it will not change by itself.
+    /// The refusal that caused it; none if the member may answer later.
     pub(crate) refusal: Option<Refusal>,
 }
 
-/// What is wrong, if it will not change by itself.
+/// A reason why etcd does not answer that lasts until a person mends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// Name or password is wrong.

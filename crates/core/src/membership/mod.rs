@@ -178,7 +178,7 @@ impl Membership {
         let address = self.ask.unwrap_or(*address);
         cx.arm(cx.now + JOIN_RETRY, Timer::Join);
         if cx.shell.config.elected {
-            // Whom this host asks may be gone, and whoever coordinates now does not know of it.
+            // The coordinator that this host asks may be gone, and its successor does not know of this host.
             cx.push(Effect::Seek);
         }
         self.say_join(cx, address);

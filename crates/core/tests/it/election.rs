@@ -159,8 +159,8 @@ fn lists(cluster: &Cluster, by: NodeId) -> bool {
     cluster.done.iter().any(lists)
 }
 
-/// Whoever knows of a death by an election tells nothing to a member that does not know of that
-/// coordinator: it may pass it on to the dead one, which goes on with what it had.
+/// A member that has heard the elected coordinator tells nothing to one that has not: that one may
+/// pass the news on to the former coordinator, which goes on with what it had.
 #[test]
 fn news_from_a_newer_term_wait_until_its_coordinator_was_heard() {
     let mut cluster = Cluster::elected(4);

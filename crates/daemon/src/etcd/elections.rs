@@ -36,7 +36,7 @@ struct Shared {
     problem: Mutex<Option<String>>,
     /// What the node is to be told.
     told: Mutex<Vec<Input<'static>>>,
-    /// Nobody coordinates the cluster that this host wants to join.
+    /// The cluster that this host wants to join has no coordinator.
     alone: AtomicBool,
     /// Rung when there is something to be told.
     bell: OwnedFd,

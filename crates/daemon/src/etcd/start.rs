@@ -108,7 +108,7 @@ fn decide(program: &EtcdProgram, fresh: ClusterId) -> Result<Decided> {
     })
 }
 
-/// What is next for a host that is none of the members.
+/// The next step of a host that is not a member, by what etcd has.
 pub(super) enum Next {
     /// To join the coordinator of this term, at this address, if it lives.
     Join(Term, SocketAddr),

@@ -17,9 +17,10 @@ const PASSWORD: &str = "PAGEMESH_CONTROL_PASSWORD";
 /// Clusters have names in one etcd; this is the usual one.
 const PREFIX: &str = "pagemesh";
 
-/// Who besides its owner must not have any rights to the file of a password, and to that of a key,
-/// which a group of programs may share.
+/// Rights that no user but the owner may have to the file of a password.
 const ALL_OTHERS: u32 = 0o077;
+/// Rights that no user outside the group may have to the file of a key, which a group of programs may
+/// share.
 const STRANGERS: u32 = 0o007;
 
 /// Which etcd, and how to be let in.
