@@ -48,10 +48,11 @@ def fresh():
         yield home
 
 
-def alone(home, *command, **more):
+def alone(home, *command, variables={}, **more):
     """A command in an environment, as after `activate`, with nothing of ours around it."""
     kept = {key: word for key, word in os.environ.items() if not key.startswith(("PAGEMESH_", "PYTHON"))}
     kept["PATH"] = f"{home}/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    kept |= variables
     more = {"capture_output": True, "text": True, "timeout": 150} | more
     return subprocess.run([f"{home}/bin/{command[0]}", *command[1:]], env=kept, **more)
 
@@ -102,7 +103,11 @@ def test_without_root_it_works_or_says_what_is_missing(cluster, fresh):
     home = fresh.parent / "home"
     home.mkdir()
     os.chown(home, nobody.pw_uid, nobody.pw_gid)
+    # As `sudo -u` leaves it: the home is another user's, and closed.
+    closed = fresh.parent / "closed"
+    closed.mkdir(mode=0o700)
     as_nobody = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": [], "cwd": home}
+    as_nobody["variables"] = {"HOME": str(closed), "XDG_CONFIG_HOME": str(closed)}
     doctor = alone(fresh, "pagemesh", "doctor", "-o", "json", **as_nobody)
     checks = json.loads(doctor.stdout)["checks"]
     blockers = [check for check in checks if check["verdict"] == "blocker"]

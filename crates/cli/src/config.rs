@@ -81,7 +81,7 @@ impl Config {
         for path in paths() {
             match std::fs::read_to_string(&path) {
                 Ok(text) => config = parse(&path, &text)?.over(config),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(_) if !can_be_looked_up(&path) => {}
                 Err(error) => return Err(bad(&path, &error.to_string())),
             }
         }
@@ -149,6 +149,14 @@ fn paths() -> Vec<PathBuf> {
     let mut paths = vec![PathBuf::from("/etc/pagemesh/config.toml")];
     paths.extend(home().map(|directory| directory.join("pagemesh/config.toml")));
     paths
+}
+
+/// Whether there is a file at `path` for this user. `sudo -u` and the like leave `HOME` as it was:
+/// what lies in a home that is closed to the user is not the user's configuration.
+fn can_be_looked_up(path: &Path) -> bool {
+    use std::io::ErrorKind::{NotFound, PermissionDenied};
+    let missing = |error: std::io::Error| matches!(error.kind(), NotFound | PermissionDenied);
+    !path.metadata().is_err_and(missing)
 }
 
 /// Where this user's configuration files are.

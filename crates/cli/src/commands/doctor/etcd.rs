@@ -7,7 +7,14 @@ use pagemesh_daemon::EtcdFault;
 
 pub(super) fn check(flags: &EtcdFlags) -> Option<Check> {
     const NAME: &str = "etcd";
-    let hello = match Config::load().and_then(|config| options(flags, &config)) {
+    let config = match Config::load() {
+        Ok(config) => config,
+        Err(why) => {
+            let cure = "correct the file, or see that this user may read it";
+            return Some(Check::blocker("configuration", format!("{why:#}"), cure));
+        }
+    };
+    let hello = match options(flags, &config) {
         Ok(hello) => hello?,
         Err(why) => {
             let cure = "set it right, as for pagemesh daemon (--control ...)";
