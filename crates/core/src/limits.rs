@@ -215,6 +215,16 @@ pub const SHARED_PAUSE: Duration = Duration::from_millis(5);
 /// Page ownerships under way at once when a node leaves.
 pub const LEAVE_BURST: usize = 64;
 
+/// Time between two questions of a donor whether owners count on what it keeps for them. A copy
+/// that nobody counts on is rare, so one question in a second is enough.
+pub const AUDIT_PAUSE: Duration = Duration::from_secs(1);
+
+/// Time between the end of a round of questions and the next one.
+pub const AUDIT_ROUND: Duration = Duration::from_secs(30);
+
+/// Pages that are looked at for one question: less than a tenth of a millisecond.
+pub const AUDIT_SCAN: usize = 1024;
+
 /// Pages kept for others that go at once when the host wants its memory back: some milliseconds, in
 /// which a node answers nobody.
 pub const GIVEN_BACK: u32 = 1024;

@@ -178,8 +178,13 @@ impl Services {
                     self.despair_of_leaving(cx);
                     self.promotion_due(cx);
                     self.claim_due(cx);
+                    self.global.donor.audit(cx);
                 }
-                Timer::Suspect(node) => self.suspect(cx, node),
+                // A coordinator that nobody replaces has no heartbeats of its own.
+                Timer::Suspect(node) => {
+                    self.suspect(cx, node);
+                    self.global.donor.audit(cx);
+                }
                 Timer::Call(call) => self.call_due(cx, call),
                 Timer::Subject(subject) => self.subject_due(cx, subject),
                 Timer::Segment(segment) => self.segment_due(cx, segment, Due::Segment),

@@ -20,10 +20,12 @@ pub(super) const STEPS: &[Step] = &[
     add_output_commit,
     add_election,
     add_readers,
+    add_audit,
 ];
 
 /// The steps back from the present version, the last one first: they take out what a step added.
 pub(super) const BACK: &[Step] = &[
+    remove_audit,
     remove_readers,
     remove_election,
     remove_output_commit,
@@ -375,6 +377,18 @@ fn remove_readers(node: &mut Value) -> Result<(), String> {
     remove_beside(node, &["page", "asked", "passed", "again"], "via");
     remove_beside(node, &["by_locks", "missed_round"], "feeds");
     remove_beside(node, &["baseless", "absent", "floor"], "readers");
+    Ok(())
+}
+
+/// Version 15 asks owners which copies they count on: it begins to.
+fn add_audit(_: &mut Value) -> Result<(), String> {
+    Ok(())
+}
+
+/// Back to version 14.
+fn remove_audit(node: &mut Value) -> Result<(), String> {
+    remove_beside(node, &["pages", "droppable", "ended"], "audit");
+    remove_beside(node, &["version", "place", "on_disk", "donors"], "told");
     Ok(())
 }
 

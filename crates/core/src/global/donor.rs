@@ -1,5 +1,6 @@
 //! The pages that this node keeps for others: sealed contents in its stash.
 
+mod audit;
 #[cfg(test)]
 mod tests;
 
@@ -12,6 +13,7 @@ use crate::limits::{GIVEN_BACK, LEAVE_BURST};
 use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
+use audit::Audit;
 use core::time::Duration;
 use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{
@@ -37,6 +39,9 @@ pub(crate) struct Donor {
     /// Segments that ended a moment ago.
     #[serde(default)]
     ended: Ended,
+    /// How far owners have been asked whether they count on what is kept for them.
+    #[serde(default)]
+    audit: Audit,
 }
 
 /// One page.
@@ -86,6 +91,7 @@ impl Donor {
             cx.emit(Event::Stale {});
             return Taken::Known;
         }
+        self.audit.came((put.lent.segment, put.lent.page));
         // The owner knows better than another donor what is new.
         let known = self.pages.get(&(put.lent.segment, put.lent.page)).copied();
         let known = known.filter(|held| !held.sent_on || held.version == put.lent.version);
@@ -287,6 +293,7 @@ impl Donor {
     /// A member is gone, and with it all use for its pages.
     pub(crate) fn owner_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         self.ended.forget(node);
+        self.audit.forget(node);
         let mut segments: Vec<_> = self.pages.keys().map(|(segment, _)| *segment).collect();
         segments.dedup();
         for segment in segments
@@ -300,6 +307,7 @@ impl Donor {
     /// This node is no member any more: no owner will ask it.
     pub(crate) fn expelled(&mut self, cx: &mut Cx<'_>) {
         self.ended = Ended::default();
+        self.audit = Audit::default();
         while let Some(((segment, _), _)) = self.pages.first_key_value() {
             let segment = *segment;
             self.forget(cx, segment);

@@ -265,6 +265,17 @@ pub(crate) trait Hooks {
     /// to keep them, and then the donor is told to drop them.
     fn take_back(&mut self, _: &mut Cx<'_>, _donor: NodeId, _: &[(PageIndex, Version)]) {}
 
+    /// A donor keeps copies of these pages, which are not on this node's disk. Returns those that
+    /// this node does not count on.
+    fn unwanted(
+        &mut self,
+        _: &mut Cx<'_>,
+        _donor: NodeId,
+        _: &[(PageIndex, Version)],
+    ) -> Vec<PageIndex> {
+        Vec::new()
+    }
+
     /// Adds where the pages are that can leave the node's memory.
     fn memory(&self, _: &mut MemoryReport) {}
 

@@ -10,7 +10,7 @@ use crate::time::Time;
 use crate::timers::Timer;
 use core::time::Duration;
 use pagemesh_wire::peer::{self, AgeSummary, Forward, Message, Policy, Put, Refusal, SharedPut};
-use pagemesh_wire::{ClientId, NodeId, PageIndex, SegmentId, Ticket, Version};
+use pagemesh_wire::{ClientId, NodeId, PageIndex, RequestId, SegmentId, Ticket, Version};
 
 impl Services {
     /// The ages of all pages on this node.
@@ -112,7 +112,47 @@ impl Services {
             | peer::Global::Gone { .. }
             | peer::Global::Copies { .. }) => self.global.shared.message(cx, from, about_files),
             peer::Global::TakeBack { segment, pages } => self.take_back(cx, from, segment, pages),
+            peer::Global::Wanted {
+                question,
+                segment,
+                pages,
+            } => self.wanted(cx, from, question, (segment, &pages)),
+            peer::Global::Unwanted {
+                question,
+                segment,
+                pages,
+            } => {
+                let donor = &mut self.global.donor;
+                donor.unwanted(cx, from, question, (segment, &pages));
+            }
         }
+    }
+
+    /// A donor asks which of these copies this node counts on.
+    fn wanted(
+        &mut self,
+        cx: &mut Cx<'_>,
+        donor: NodeId,
+        question: RequestId,
+        (segment, pages): (SegmentId, &[(PageIndex, Version)]),
+    ) {
+        if segment.home() != cx.me() || pages.len() > peer::Global::PAGES {
+            return cx.emit(Event::Malformed {});
+        }
+        let unwanted = match self.segments.get_mut(&segment) {
+            Some(known) => known.policy.unwanted(cx, donor, pages),
+            None => pages.iter().map(|(page, _)| *page).collect(),
+        };
+        if unwanted.is_empty() {
+            return;
+        }
+        let pages = unwanted;
+        let unwanted = peer::Global::Unwanted {
+            question,
+            segment,
+            pages,
+        };
+        cx.send(donor, Message::Global(unwanted));
     }
 
     /// A donor leaves and gives back pages.

@@ -334,7 +334,9 @@ samples! {
             Message::Global(Global::Hold { part: part(), copied: true }),
             Message::Global(Global::Gone { part: part() }),
             Message::Global(Global::Copies { part: part(), alone: true }),
-            Message::Global(Global::TakeBack { segment: page().segment(), pages: vec![(PageIndex(3), Version(7))] });
+            Message::Global(Global::TakeBack { segment: page().segment(), pages: vec![(PageIndex(3), Version(7))] }),
+            Message::Global(Global::Wanted { question: RequestId(301), segment: page().segment(), pages: vec![(PageIndex(3), Version(7))] }),
+            Message::Global(Global::Unwanted { question: RequestId(301), segment: page().segment(), pages: vec![PageIndex(3)] });
         SharedPage: Message::SharedPage(SharedPage { request: RequestId(300), file: part().file, page: PageIndex(131) });
         SharedPut: Message::SharedPut(SharedPut { file: part().file, page: PageIndex(131), age: 300, rounds: 1 });
         Forward: Message::Forward(Forward { put: put(), rounds: 1 });

@@ -213,6 +213,26 @@ pub enum Global {
         /// At most [`Global::PAGES`].
         pages: Vec<(PageIndex, Version)>,
     },
+    /// The sender keeps these pages of a segment, which are not on the owner's disk: does the owner
+    /// count on them? A message that said that it does not may have been lost.
+    Wanted {
+        /// The number of the sender's question.
+        question: RequestId,
+        /// The segment.
+        segment: SegmentId,
+        /// At most [`Global::PAGES`].
+        pages: Vec<(PageIndex, Version)>,
+    },
+    /// The owner does not count on these pages of a [`Global::Wanted`]; there is no answer about the
+    /// others.
+    Unwanted {
+        /// The question.
+        question: RequestId,
+        /// The segment.
+        segment: SegmentId,
+        /// At most [`Global::PAGES`].
+        pages: Vec<PageIndex>,
+    },
 }
 
 impl Global {

@@ -12,7 +12,7 @@ use crate::small::{self, Check, Log, Queue};
 use pagemesh_core::{At, Input, Node, Pace, Placement, Reply, Request, Time};
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{Backing, DonorReply, Forward, Got, Message};
-use pagemesh_wire::{ClientId, ClusterId, PublicKey, SegmentId, Ticket};
+use pagemesh_wire::{ClientId, ClusterId, NodeId, PublicKey, SegmentId, Ticket};
 use program::Program;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -88,8 +88,11 @@ const STORM: u64 = 2_000_000;
 /// The end of a run is looked at after this long.
 const SETTLED: u64 = 5_000_000_000;
 
+/// By then donors have asked about all that they keep, however often a datagram got lost.
+const ASKED: u64 = 600_000_000_000;
+
 /// Far longer than any run needs: something hangs.
-const PATIENCE: Time = Time(400_000_000_000);
+const PATIENCE: Time = Time(1_200_000_000_000);
 
 impl Cluster {
     pub(super) fn new(options: Private, lines: usize) -> Self {
@@ -236,12 +239,42 @@ impl Cluster {
         }
         let now = self.queue.now();
         let over = *self.over.get_or_insert(now);
-        now.0 >= over.0 + SETTLED
+        let all_asked = now.0 >= over.0 + ASKED || self.every_copy_counts().is_ok();
+        now.0 >= over.0 + SETTLED && all_asked
+    }
+
+    /// INV-no-orphan: a copy that a donor may not drop is one that its owner counts on.
+    fn every_copy_counts(&self) -> Check {
+        for (index, host) in self.hosts.iter().enumerate() {
+            let Some(donor) = host.node.id().filter(|_| !host.gone) else {
+                continue;
+            };
+            if let Some(at) = host.memory.stash.keys().find(|at| self.orphan(donor, **at)) {
+                return Err(format!("INV-no-orphan: h{} keeps {at:?}", index + 1));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether no one will ever ask for this copy, nor replace it for a younger page.
+    fn orphan(&self, donor: NodeId, (segment, page): At) -> bool {
+        let home = segment.home();
+        let is_home = |host: &&Host| host.node.id() == Some(home) && !host.gone;
+        let Some(owner) = self.hosts.iter().find(is_home) else {
+            return false;
+        };
+        if home == donor || owner.backing != Backing::Copies || owner.node.out().is_some() {
+            return false;
+        }
+        let known = owner.node.inspect(segment, page, 1);
+        let line = known.and_then(|known| known.pages.into_iter().next());
+        !line.is_some_and(|line| line.page == page && line.copies.contains(donor))
     }
 
     /// INV-no-leak: of segments that ended donors keep nothing, unless the owner is gone and not yet
     /// known to be.
     fn nothing_is_left(&self) -> Check {
+        self.every_copy_counts()?;
         for (index, host) in self.hosts.iter().enumerate() {
             if host.gone || host.node.out().is_some() {
                 continue;

@@ -11,7 +11,8 @@ fn run(seed: u64, profile: Profile, planted: Option<PrivateMistake>) -> Result<R
 }
 
 fn last_lines(text: &str) -> String {
-    let lines: Vec<_> = text.lines().collect();
+    let lines = text.lines().filter(|line| !line.contains("Heartbeat"));
+    let lines: Vec<_> = lines.collect();
     lines[lines.len().saturating_sub(60)..].join("\n")
 }
 

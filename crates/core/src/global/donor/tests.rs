@@ -3,7 +3,7 @@
 use super::*;
 use crate::effect::Effects;
 use crate::shell::Shell;
-use pagemesh_wire::PageCount;
+use pagemesh_wire::{PageCount, RequestId};
 
 const OWNER: NodeId = NodeId(2);
 
@@ -140,6 +140,75 @@ fn a_page_that_comes_after_its_segment_has_ended_is_not_kept() {
     // The life of its owner is over: nothing names it any more.
     bench.with(|donor, cx, _| donor.owner_gone(cx, OWNER));
     assert_eq!(bench.donor, Donor::default());
+}
+
+/// The questions of a donor, after a while: their numbers and pages.
+fn questions(bench: &mut Bench, seconds: u64) -> Vec<(RequestId, Vec<u32>)> {
+    bench.now = bench.now + Duration::from_secs(seconds);
+    let sent = bench.with(|donor, cx, _| donor.audit(cx));
+    let asked = sent.into_iter().map(|(to, message)| match message {
+        Message::Global(Global::Wanted {
+            question, pages, ..
+        }) if to == OWNER => (question, pages.iter().map(|(page, _)| page.0).collect()),
+        other => panic!("{other:?} is sent to {to}"),
+    });
+    asked.collect()
+}
+
+#[test]
+fn owners_are_asked_in_rounds_about_what_may_not_be_dropped() {
+    let mut bench = Bench::new();
+    bench.shell.memory.budgets.lend = PageCount(200);
+    let only_here = |page| Put {
+        on_disk: false,
+        ..put(page, 1)
+    };
+    bench.put(put(500, 1));
+    assert!(questions(&mut bench, 60).is_empty(), "it may be dropped");
+    for page in 0..100 {
+        bench.put(only_here(page));
+    }
+    let pages = |asked: &[(RequestId, Vec<u32>)]| asked.first().map(|asked| asked.1.clone());
+    let first = questions(&mut bench, 0);
+    assert_eq!(pages(&first), Some((0..64).collect()));
+    let second = questions(&mut bench, 1);
+    assert_eq!(pages(&second), Some((64..100).collect()));
+    assert!(second[0].0 != first[0].0);
+    assert!(questions(&mut bench, 1).is_empty(), "the round is over");
+    assert!(questions(&mut bench, 10).is_empty(), "nor so soon again");
+    assert_eq!(pages(&questions(&mut bench, 30)), Some((0..64).collect()));
+}
+
+#[test]
+fn what_an_owner_does_not_count_on_goes_unless_it_came_again_since() {
+    let mut bench = Bench::new();
+    bench.shell.memory.budgets.lend = PageCount(9);
+    for page in 0..4 {
+        bench.put(Put {
+            on_disk: false,
+            ..put(page, 1)
+        });
+    }
+    let asked = questions(&mut bench, 0);
+    let question = asked[0].0;
+    let pages = [0, 1, 2].map(PageIndex);
+    let answer = |bench: &mut Bench, from, question| {
+        let about = SegmentId::new(OWNER, 1);
+        bench.with(|donor, cx, _| donor.unwanted(cx, from, question, (about, &pages)))
+    };
+    answer(&mut bench, NodeId(3), question);
+    answer(&mut bench, OWNER, RequestId(question.0 + 1));
+    assert_eq!(bench.donor.len(), 4, "only the owner, and to this question");
+    bench.put(Put {
+        on_disk: false,
+        ..put(1, 1)
+    });
+    answer(&mut bench, OWNER, question);
+    let left: Vec<_> = (0..4).filter(|page| bench.has(*page, 1)).collect();
+    assert_eq!(left, [1, 3]);
+    bench.put(put(0, 1));
+    answer(&mut bench, OWNER, question);
+    assert!(bench.has(0, 1), "an answer counts once");
 }
 
 #[test]

@@ -142,6 +142,7 @@ impl Private {
         if self.forgets(cx) {
             self.forgotten(page, from);
         }
+        self.renew_if_told(page);
         if fetch.waiters.is_empty() && fetch.ahead.is_none() {
             // It was fetched to be sent again: it needs no frame.
             cx.push(Effect::Stow { segment, page });

@@ -20,6 +20,7 @@
 mod ahead;
 mod fetch;
 mod leavers;
+mod orphans;
 mod outgoing;
 mod page;
 mod replace;
@@ -472,6 +473,17 @@ impl Hooks for Private {
         self.donor_leaves(cx, donor, pages);
         self.unblock(cx);
         self.tend(cx, 0);
+    }
+
+    fn unwanted(
+        &mut self,
+        cx: &mut Cx<'_>,
+        donor: NodeId,
+        pages: &[(PageIndex, Version)],
+    ) -> Vec<PageIndex> {
+        let pages = pages.iter().copied();
+        let unwanted = pages.filter(|copy| !self.counts_on(cx, donor, *copy));
+        unwanted.map(|(page, _)| page).collect()
     }
 
     fn memory(&self, into: &mut MemoryReport) {

@@ -181,6 +181,7 @@ impl Private {
         let Place::Staged { used } = known.place else {
             return true;
         };
+        let before = known.donors;
         for _ in known.donors.all().iter().count()..2 {
             let Some(node) = self.donor(cx, used, known.donors.all()) else {
                 break;
@@ -188,9 +189,13 @@ impl Private {
             known.donors.add(node, false);
         }
         if known.donors.all().iter().count() < 2 {
-            let unsure = known.donors.take_unsure();
+            known.donors = before;
+            let (version, unsure) = (known.version, known.donors.take_unsure());
+            if !unsure.is_empty() {
+                known.renew();
+            }
             self.pages.insert(page, known);
-            self.release(cx, page, known.version, unsure);
+            self.release(cx, page, version, unsure);
             return false;
         }
         self.pages.insert(page, known);

@@ -19,6 +19,9 @@ pub(super) struct Page {
     pub(super) on_disk: bool,
     /// Donors that have, or may have, the contents of `version`.
     pub(super) donors: Donors,
+    /// A donor was told that it need not keep `version`: no donor is sent it again.
+    #[serde(default)]
+    pub(super) told: bool,
 }
 
 /// Where a page is on this node.
@@ -139,6 +142,7 @@ impl Page {
             place: Place::Frame { rights, used },
             on_disk: false,
             donors: Donors::NONE,
+            told: false,
         }
     }
 }

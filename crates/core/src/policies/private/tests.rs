@@ -396,6 +396,70 @@ fn a_donor_that_leaves_keeps_a_page_until_its_owner_has_it_again() {
     assert!(!known.contains(leaver), "{known:?}");
 }
 
+/// What the node answers a donor that keeps a copy of page 0.
+fn counts_on(bench: &mut Bench, donor: NodeId, version: u64) -> bool {
+    let answer = core::cell::Cell::new(false);
+    bench.with(|policy, cx| {
+        let unwanted = policy.unwanted(cx, donor, &[(PageIndex(0), Version(version))]);
+        answer.set(unwanted.is_empty());
+    });
+    answer.get()
+}
+
+#[test]
+fn a_copy_that_was_forgotten_ends_or_takes_the_place_of_a_lost_one() {
+    let (mut bench, donors) = lent_twice();
+    let all = [DONOR, OTHER, NodeId(4)];
+    let third = all.into_iter().find(|node| !donors.contains(node)).unwrap();
+    assert!(counts_on(&mut bench, donors[0], 1));
+    assert!(!counts_on(&mut bench, third, 0), "an older version");
+    bench.policy.local = 3;
+    bench.shell.alive.remove(donors[1]);
+    bench.with(|policy, cx| policy.gone(cx, Gone::Member(donors[1])));
+    assert!(counts_on(&mut bench, third, 1));
+    let known = bench.policy.pages[&PageIndex(0)].donors;
+    assert!(known.sure().contains(third), "{known:?}");
+}
+
+#[test]
+fn a_donor_that_may_drop_a_version_is_not_sent_it_again() {
+    let (mut bench, donors) = lent_twice();
+    let all = [DONOR, OTHER, NodeId(4)];
+    let third = all.into_iter().find(|node| !donors.contains(node)).unwrap();
+    bench.policy.local = 3;
+    bench.fault(0, Access::Read);
+    bench.got(donors[0], 0, 1);
+    assert!(!counts_on(&mut bench, third, 1), "the page is here");
+    let known = bench.policy.pages[&PageIndex(0)];
+    assert_eq!(known.version, Version(2));
+    assert!(known.donors.sure().is_empty(), "{known:?}");
+    // The page is with two others: it becomes another version when it comes.
+    let (mut bench, donors) = lent_twice();
+    bench.policy.local = 3;
+    let third = all.into_iter().find(|node| !donors.contains(node)).unwrap();
+    assert!(!counts_on(&mut bench, third, 1));
+    bench.fault(0, Access::Read);
+    let came = bench.got(donors[0], 0, 1);
+    assert!(came.contains(&"map 0 Read".into()), "{came:?}");
+    assert_eq!(bench.policy.pages[&PageIndex(0)].version, Version(2));
+    // Two donors are to keep a page, and one of them goes: the other is told to drop what it may
+    // have got, and the page goes to the disk, which is full. It will be sent as another version.
+    let mut bench = Bench::new(Backing::Copies, &[DONOR, OTHER]);
+    bench.disk_takes = false;
+    for page in 0..3 {
+        bench.fault(page, Access::Write);
+    }
+    assert_eq!(bench.policy.pages[&PageIndex(0)].version, Version(1));
+    bench.shell.alive.remove(OTHER);
+    bench.with(|policy, cx| policy.gone(cx, Gone::Member(OTHER)));
+    let due = bench.with(|policy, cx| policy.due(cx, Due::Segment));
+    assert_eq!(
+        bench.policy.pages[&PageIndex(0)].version,
+        Version(2),
+        "{due:?}"
+    );
+}
+
 #[test]
 fn a_full_disk_keeps_pages_here_until_there_is_room_or_patience_ends() {
     let mut bench = Bench::new(Backing::File, &[DONOR]);
