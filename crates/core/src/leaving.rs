@@ -48,7 +48,8 @@ impl Services {
                 "the coordinator does not answer; let this node leave when it does, or end it";
             cx.refuse(ticket, Refusal::CannotLeave(why.into()));
         } else if self.coordinator.is_none() {
-            self.sysv_leave(cx);
+            let steps = self.sysv.leave(cx);
+            self.follow(cx, steps);
             self.leaving.begin(ticket);
             self.hand_back(cx);
         } else if cx.shell.peers().is_empty() {

@@ -38,6 +38,7 @@ mod rejoin;
 mod segment;
 mod services;
 mod shell;
+mod steps;
 mod sync;
 mod sysv;
 mod time;

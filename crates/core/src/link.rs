@@ -38,7 +38,7 @@ impl Services {
                 self.foreign(cx, source, bytes);
             }
             Err(_) => match Notice::decode(bytes) {
-                Some(notice) => self.noticed(cx, notice),
+                Some(notice) => self.membership.noticed(cx, notice),
                 None => cx.emit(Event::Malformed {}),
             },
         }
@@ -49,7 +49,7 @@ impl Services {
     fn foreign(&mut self, cx: &mut Cx<'_>, source: SocketAddr, bytes: &[u8]) {
         let speaks = cx.shell.config.program.speaks;
         if let Some(notice) = Notice::decode(bytes) {
-            self.noticed(cx, notice);
+            self.membership.noticed(cx, notice);
         } else if self.membership.standing == Standing::Member
             && let Some(notice) = Notice::answering(bytes, speaks)
         {

@@ -7,7 +7,7 @@ use crate::effect::Effect;
 use crate::global::Global;
 use crate::input::Input;
 use crate::leaving::Leaving;
-use crate::membership::{Coordinator, CoordinatorSilent, Membership, Standing};
+use crate::membership::{Coordinator, CoordinatorSilent, Membership, Standing, Upgrade};
 use crate::payloads::Early;
 use crate::policies::{Due, Found, Gone, Who};
 use crate::prefetch::gather;
@@ -157,7 +157,7 @@ impl Services {
         self.go_on(cx);
         self.go_on_leaving(cx);
         self.conclude_check(cx);
-        self.go_on_making_room(cx);
+        self.membership.upgrade.go_on(cx);
         self.stream_decisions(cx);
         self.keep(cx);
     }
@@ -174,7 +174,7 @@ impl Services {
                 Timer::Join => self.join_due(cx),
                 Timer::Heartbeat => {
                     self.membership.heartbeat(cx);
-                    self.tell_program_again(cx);
+                    self.tell_program(cx, Upgrade::tells_again);
                     self.despair_of_leaving(cx);
                     self.promotion_due(cx);
                     self.claim_due(cx);

@@ -11,7 +11,7 @@ mod upgrade;
 pub(crate) use coordinator::{Coordinator, Verdict};
 pub(crate) use doubt::{Doubt, tells_programs};
 use pagemesh_sorted::SortedMap;
-use upgrade::Upgrade;
+pub(crate) use upgrade::{Upgrade, knows_programs, with_known_programs};
 
 use crate::backoff::Backoff;
 use crate::config::Start;
@@ -25,6 +25,7 @@ use crate::timers::Timer;
 use core::net::SocketAddr;
 use core::time::Duration;
 use pagemesh_wire::header::Header;
+use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{Health, Join, Member, MemberView, Message, Refusal, Welcome};
 use pagemesh_wire::{Incarnation, NodeId, NodeSet, PAGE_SIZE, PublicKey, Term};
 use serde::{Deserialize, Serialize};
@@ -158,12 +159,26 @@ impl Membership {
         self.say_join(cx, address);
     }
 
+    /// A node that is asked for admission speaks other versions than the one it was asked in: this
+    /// node asks again in one that both speak, or gives up.
+    pub(crate) fn noticed(&mut self, cx: &mut Cx<'_>, notice: Notice) {
+        let joining = matches!(self.standing, Standing::Joining(_));
+        if !joining || notice.to != cx.shell.config.incarnation {
+            return;
+        }
+        let (cluster, here) = (notice.speaks, cx.shell.config.program.speaks);
+        match here.common(cluster) {
+            Some(both) => self.ask_in(cx, both.newest),
+            None => self.out(cx, Refusal::Versions { cluster, here }),
+        }
+    }
+
     /// Asks for admission in another version of the protocol than before.
-    pub(crate) fn ask_in(&mut self, cx: &mut Cx<'_>, version: u8) {
+    fn ask_in(&mut self, cx: &mut Cx<'_>, version: u8) {
         let Start::Join(address) = cx.shell.config.start else {
             return;
         };
-        if self.asks_in(cx) != version {
+        if self.upgrade.asks_in(cx) != version {
             self.upgrade.asks_in = Some(version);
             self.say_join(cx, self.ask.unwrap_or(address));
         }
@@ -416,7 +431,7 @@ impl Membership {
             program: config.program,
         };
         let mut header = cx.header(NodeId::NONE);
-        header.version = self.asks_in(cx);
+        header.version = self.upgrade.asks_in(cx);
         cx.push(Effect::Send {
             address,
             header,

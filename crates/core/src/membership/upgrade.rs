@@ -1,8 +1,9 @@
 //! What a node says of its program, and of the one that is to take its place.
 
-use super::Membership;
+use crate::effect::Reply;
 use crate::shell::Cx;
-use pagemesh_wire::{Program, Ticket, Versions};
+use pagemesh_wire::peer::{MemberView, Refusal};
+use pagemesh_wire::{NodeId, Program, Ticket, Versions};
 use serde::{Deserialize, Serialize};
 
 /// What a node says of its program, and of the one that is to take its place.
@@ -11,9 +12,9 @@ pub(crate) struct Upgrade {
     /// The version in which this node asks for admission, if its newest was not understood.
     pub(crate) asks_in: Option<u8>,
     /// A program that speaks these versions, and not all that this one speaks, is to take its place.
-    pub(crate) room: Option<Versions>,
+    room: Option<Versions>,
     /// It waits for the answer to this request.
-    pub(crate) wants_room: Option<Ticket>,
+    wants_room: Option<Ticket>,
     /// The epoch of the view in which the coordinator was told of this node's program, and how many
     /// heartbeats ago first.
     told: (u64, u32),
@@ -27,10 +28,10 @@ const SELDOM: u32 = 64;
 /// four times at least, does not know that members have programs.
 const UNHEARD: u32 = 8;
 
-impl Membership {
+impl Upgrade {
     /// The program that this node says it is: the next one, once it makes room for that.
     pub(crate) fn program(&self, cx: &Cx<'_>) -> Program {
-        match self.upgrade.room {
+        match self.room {
             Some(speaks) => Program::of(speaks),
             None => cx.shell.config.program,
         }
@@ -39,34 +40,141 @@ impl Membership {
     /// The version in which this node asks for admission.
     pub(super) fn asks_in(&self, cx: &Cx<'_>) -> u8 {
         let newest = cx.shell.config.program.speaks.newest;
-        self.upgrade.asks_in.unwrap_or(newest)
+        self.asks_in.unwrap_or(newest)
+    }
+
+    /// This node goes on as this program.
+    pub(crate) fn runs(&mut self, cx: &mut Cx<'_>, program: Program) {
+        cx.shell.config.program = program;
+        let before = core::mem::take(self);
+        if let Some(ticket) = before.wants_room {
+            let why = "another daemon has taken the place of the one that was to make room";
+            cx.refuse(ticket, Refusal::Invalid(why.into()));
+        }
+        let mut view = cx.shell.view.clone();
+        if !knows_programs(program) {
+            forget_programs(&mut view);
+        }
+        cx.shell.set_view(view);
+    }
+
+    /// A program that speaks these versions is to take the place of this one. It is answered when
+    /// nobody will speak any other version to it. Returns whether it may.
+    pub(crate) fn make_room(&mut self, cx: &mut Cx<'_>, ticket: Ticket, speaks: Versions) -> bool {
+        // This node included: it speaks with the others until it ends.
+        let members = cx.shell.view.living();
+        let alone = members
+            .map(|member| member.program.speaks)
+            .find(|theirs| theirs.common(speaks).is_none());
+        if let Some(cluster) = alone {
+            let here = speaks;
+            cx.refuse(ticket, Refusal::Versions { cluster, here });
+            return false;
+        }
+        if self.room.is_some() {
+            let why = "another daemon is about to take the place of this one";
+            cx.refuse(ticket, Refusal::Invalid(why.into()));
+            return false;
+        }
+        (self.room, self.wants_room) = (Some(speaks), Some(ticket));
+        true
+    }
+
+    /// The daemon that was to take the place of this one does not come.
+    pub(crate) fn withdraw(&mut self, ticket: Ticket) -> bool {
+        let had = self.wants_room.take_if(|of| *of == ticket).is_some();
+        if had {
+            self.room = None;
+        }
+        had
+    }
+
+    /// This node is no member any more, so that no other program needs its place.
+    pub(crate) fn end(&mut self, cx: &mut Cx<'_>) {
+        let before = core::mem::take(self);
+        if let Some(ticket) = before.wants_room {
+            cx.refuse(ticket, Refusal::NotMember);
+        }
+    }
+
+    /// The coordinator knows of the program that is to take the place of this one: it may come.
+    pub(crate) fn go_on(&mut self, cx: &mut Cx<'_>) {
+        let (Some(speaks), Some(ticket)) = (self.room, self.wants_room) else {
+            return;
+        };
+        let (epoch, view) = (cx.shell.view.epoch, &cx.shell.view);
+        let program = |node| view.member(node).map(|member| member.program);
+        let known = program(cx.me()).is_none_or(|here| here.speaks.newest <= speaks.newest);
+        let told = known && !self.may_be_misheard(epoch);
+        // A coordinator that cannot be told lets nobody speak a newer version than its own. This
+        // node's former program may have been the one that did not know programs, so it waits a
+        // little for the coordinator's view.
+        let silent = program(cx.coordinator()).is_some_and(|program| !knows_programs(program))
+            && self.may_be_misheard(epoch)
+            && self.told.1 >= UNHEARD;
+        if told || silent {
+            self.wants_room = None;
+            cx.reply(ticket, Reply::Done);
+        }
+    }
+
+    /// The program of which the coordinator is to be told at once.
+    pub(crate) fn tells(&mut self, cx: &Cx<'_>) -> Option<Program> {
+        let program = self.unknown_program(cx)?;
+        self.count_telling(cx.shell.view.epoch);
+        Some(program)
+    }
+
+    /// As [`Upgrade::tells`], with every heartbeat, and ever less often.
+    pub(crate) fn tells_again(&mut self, cx: &Cx<'_>) -> Option<Program> {
+        let program = self.unknown_program(cx)?;
+        let times = self.count_telling(cx.shell.view.epoch);
+        (times.is_power_of_two() || times.is_multiple_of(SELDOM)).then_some(program)
+    }
+
+    /// This node's program, if the view is wrong about it, or may be soon: something else was said,
+    /// and is perhaps under way.
+    fn unknown_program(&self, cx: &Cx<'_>) -> Option<Program> {
+        let unsure = self.wants_room.is_some() && self.may_be_misheard(cx.shell.view.epoch);
+        let program = self.program(cx);
+        let here = cx.shell.view.member(cx.me())?;
+        (here.program != program || unsure).then_some(program)
     }
 
     /// Whether what this node has said of its program may still be under way: in the next view it is
     /// no news.
-    pub(crate) fn may_be_misheard(&self, epoch: u64) -> bool {
-        self.upgrade.told.0 == epoch
+    fn may_be_misheard(&self, epoch: u64) -> bool {
+        self.told.0 == epoch
     }
 
-    /// Whether the coordinator of this view takes no notice of what it is told of a program.
-    pub(crate) fn is_unheard(&self, epoch: u64) -> bool {
-        self.upgrade.told.0 == epoch && self.upgrade.told.1 >= UNHEARD
-    }
-
-    /// Whether it is time to say again which program this node is, which the view of this epoch does
-    /// not know: at once, and then ever less often.
-    pub(crate) fn may_tell_program(&mut self, epoch: u64) -> bool {
-        let times = self.tells_program(epoch);
-        times.is_power_of_two() || times.is_multiple_of(SELDOM)
-    }
-
-    /// The coordinator of this view is told of this node's program; how many heartbeats ago first.
-    pub(crate) fn tells_program(&mut self, epoch: u64) -> u32 {
-        let (of, times) = &mut self.upgrade.told;
+    /// The coordinator of this view is told of this node's program. Returns how often it was.
+    fn count_telling(&mut self, epoch: u64) -> u32 {
+        let (of, times) = &mut self.told;
         if *of != epoch {
             (*of, *times) = (epoch, 0);
         }
         *times = times.saturating_add(1);
         *times
     }
+}
+
+/// Whether a program knows that members have programs: those of version 4 do not.
+pub(crate) fn knows_programs(program: Program) -> bool {
+    program.speaks.newest > Program::SILENT.speaks.newest
+}
+
+fn forget_programs(view: &mut MemberView) {
+    for member in &mut view.members {
+        member.program = Program::SILENT;
+    }
+}
+
+/// The view with which a node succeeds a coordinator. If that did not know of programs, nobody knows
+/// which members have become older ones since it came: they are told anew.
+pub(crate) fn with_known_programs(mut view: MemberView, former: NodeId) -> MemberView {
+    let former = view.member(former).map(|member| member.program);
+    if former.is_some_and(|program| !knows_programs(program)) {
+        forget_programs(&mut view);
+    }
+    view
 }

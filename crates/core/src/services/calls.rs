@@ -7,15 +7,33 @@ use crate::directory::{Opening, check_name};
 use crate::effect::{Effect, Reply};
 use crate::event::Event;
 use crate::limits::LIST_PAGE;
+use crate::membership::Standing;
 use crate::on_reply::OnReply;
 use crate::policies::Gone;
 use crate::segment::Segment;
 use crate::shell::Cx;
-use crate::sysv::Why;
+use crate::steps::Step;
+use crate::sysv::{Others, Why};
 use pagemesh_wire::peer::{self, Call, Health, Refusal, SegmentInfo};
+use pagemesh_wire::sysv;
 use pagemesh_wire::{CallId, ClientId, NodeId, SegmentId, SyncKey, Ticket};
 
 impl Services {
+    /// Carries out what a service has left to do.
+    pub(crate) fn follow(&mut self, cx: &mut Cx<'_>, steps: impl IntoIterator<Item = Step>) {
+        for step in steps {
+            match step {
+                Step::Call(to, call, then) => self.call(cx, to, call, then),
+                Step::Answer(caller, reply) => self.answer(cx, caller, reply),
+                Step::TakePart(info) => {
+                    debug_assert_eq!(info.id.home(), cx.me());
+                    let part = self.take_part(&info);
+                    debug_assert!(part.is_ok(), "its policy is the default one");
+                }
+            }
+        }
+    }
+
     pub(crate) fn call(&mut self, cx: &mut Cx<'_>, to: NodeId, call: Call, then: OnReply) {
         let caller = self.calls.call(cx, to, call.clone(), then);
         if to == cx.me() {
@@ -28,7 +46,8 @@ impl Services {
     pub(super) fn call_due(&mut self, cx: &mut Cx<'_>, call: CallId) {
         let silent = self.membership.silent(cx);
         if silent.contains(cx.coordinator()) {
-            self.sysv_despair(cx);
+            let steps = self.sysv.despair(cx);
+            self.follow(cx, steps);
         }
         if let Some((server, then)) = self.calls.give_up(cx, call, silent) {
             let why = Refusal::NodeGone(server);
@@ -92,10 +111,14 @@ impl Services {
             | Call::SysvKey { .. }
             | Call::SysvLend { .. }
             | Call::SysvGather { .. }
-            | Call::SysvRecall { .. } => return self.sysv_call(cx, caller, call),
+            | Call::SysvRecall { .. } => {
+                let coordinates = self.coordinator.is_some();
+                let steps = self.sysv.call(cx, caller, call, coordinates);
+                return self.follow(cx, steps);
+            }
             Call::Log(_) | Call::TakeOver { .. } => self.about_standby(cx, caller.node, call),
             Call::Forget { segment } => {
-                if self.keeps(cx, caller.node, segment) {
+                if caller.node == sysv::keeper(segment).unwrap_or(cx.coordinator()) {
                     self.forget(cx, segment);
                 }
                 peer::Reply::Done
@@ -279,14 +302,22 @@ impl Services {
                 reply => cx.reply(ticket, to_local(reply)),
             },
             OnReply::Declared(caller) => self.declared(cx, caller, from),
-            OnReply::Orphaned(client) => self.sysv_exit(cx, client),
-            OnReply::Told => self.sysv_told(cx),
-            OnReply::Register(get) => self.sysv_registered(cx, get, &reply),
-            OnReply::Visit(get) => self.sysv_visited(cx, *get, reply),
-            OnReply::Struck(name) => self.sysv_free(cx, name),
-            OnReply::Lent(buckets) => self.sysv_lent(cx, (from, buckets), &reply),
-            OnReply::Returned(bucket) => self.sysv_returned(cx, (from, bucket), &reply),
-            OnReply::Survey(ticket, _) => self.sysv_surveyed(cx, ticket, &reply),
+            OnReply::Orphaned(_)
+            | OnReply::Told
+            | OnReply::Register(_)
+            | OnReply::Visit(_)
+            | OnReply::Struck(_)
+            | OnReply::Lent(_)
+            | OnReply::Returned(_)
+            | OnReply::Gathered
+            | OnReply::Survey(..) => {
+                let others = Others {
+                    calls: &self.calls,
+                    is_member: self.membership.standing == Standing::Member,
+                };
+                let steps = self.sysv.replied(cx, others, (from, then), reply);
+                self.follow(cx, steps);
+            }
             OnReply::Left => self.expelled(cx),
             OnReply::Logged => self.logged(cx, from, &reply),
             OnReply::KnowsView(epoch) => {
@@ -295,7 +326,6 @@ impl Services {
                 self.change_known(cx, from, epoch, &reply);
             }
             OnReply::Promised(term) => self.promised(cx, (from, term), reply),
-            OnReply::Gathered => self.gathered(cx, from, &reply),
             OnReply::HandedOver => self.send_handover(cx),
             OnReply::Open { client, name } => self.opened(cx, client, &name, reply),
             OnReply::Reopened(id) => self.reopened(cx, id, reply),

@@ -6,7 +6,7 @@ use crate::continuation::Continuation;
 use crate::effect::Reply;
 use crate::input::Request;
 use crate::limits::GROUPS;
-use crate::membership::Standing;
+use crate::membership::{Standing, Upgrade};
 use crate::on_reply::OnReply;
 use crate::policies::{Gone, ProgramRequest};
 use crate::segment::Segment;
@@ -60,14 +60,21 @@ impl Services {
             Request::Lock { .. } => cx.refuse(ticket, Refusal::NotFound),
             Request::Leave => self.leave(cx, ticket),
             Request::Promote => self.promote(cx, ticket),
-            Request::MakeRoom { speaks } => self.make_room(cx, ticket, speaks),
+            Request::MakeRoom { speaks } => {
+                if self.membership.upgrade.make_room(cx, ticket, speaks) {
+                    self.tell_program(cx, Upgrade::tells);
+                }
+            }
             Request::Advise {
                 segment,
                 first,
                 count,
                 advice,
             } => self.advise(cx, (ticket, client), segment, (first, count), advice),
-            Request::Sysv(ask) => self.sysv(cx, ticket, client, ask),
+            Request::Sysv(ask) => {
+                let steps = self.sysv.request(cx, &self.calls, (ticket, client), ask);
+                self.follow(cx, steps);
+            }
             Request::Redeem { segment } => self.redeem(cx, (ticket, client), segment),
             request @ (Request::FilePages { .. } | Request::FilePagesDone { .. }) => {
                 self.about_files(cx, (ticket, client), &request);
@@ -347,7 +354,10 @@ impl Services {
         had |= self.rejoin.cancel(ticket);
         had |= self.sysv.withdraw(ticket);
         had |= self.withdraw_promotion(ticket);
-        had |= self.withdraw_room(cx, ticket);
+        if self.membership.upgrade.withdraw(ticket) {
+            self.tell_program(cx, Upgrade::tells);
+            had = true;
+        }
         had |= self.global.shared.cancel(cx, ticket);
         for segment in self.segments.values_mut() {
             had |= segment.policy.cancel(ticket);
@@ -407,6 +417,13 @@ impl Services {
         }
     }
 
+    /// Tells the home of a System V segment how many attachments this node has or will have.
+    pub(super) fn sysv_attached(&mut self, cx: &mut Cx<'_>, id: SegmentId, why: Why) {
+        let segment = self.segments.get(&id);
+        let told = segment.and_then(|segment| self.sysv.attached(cx, &self.calls, segment, why));
+        self.follow(cx, told);
+    }
+
     /// Segments of System V objects that a process has attached.
     fn sysv_segments(&self, client: ClientId) -> Vec<SegmentId> {
         let open = self
@@ -445,7 +462,8 @@ impl Services {
             let detached = true;
             self.sysv_attached(cx, id, Why { client, detached });
         }
-        self.sysv_exit(cx, client);
+        let steps = self.sysv.exit(cx, &self.calls, client);
+        self.follow(cx, steps);
     }
 }
 

@@ -9,6 +9,7 @@ use crate::on_reply::OnReply;
 use crate::policies::Gone;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{self, Call, Health, Member, MemberView, Numbered, Refusal, ViewChange};
+use pagemesh_wire::sysv;
 use pagemesh_wire::{NodeId, SegmentId};
 
 impl Services {
@@ -294,7 +295,8 @@ impl Services {
             self.conditions.home_died(node);
         }
         cx.shell.progress.gone(node);
-        self.sysv.strike_all_of(node);
+        // Its keys are free before anything else is done.
+        self.sysv.register.member_gone(node);
         for then in self.calls.member_gone(node) {
             let why = Refusal::NodeGone(node);
             self.carry_on(cx, node, then, peer::Reply::Refused(why));
@@ -303,7 +305,13 @@ impl Services {
         self.early.retain(|early| early.caller.node != node);
         self.conditions.member_gone(node);
         self.locks.member_gone(cx, &mut self.segments, node);
-        self.sysv_member_gone(cx, node);
+        let steps = self.sysv.member_gone(cx, node);
+        self.follow(cx, steps);
+        let kept = |id: &SegmentId| sysv::keeper(*id) == Some(node);
+        let lost: Vec<_> = self.segments.keys().copied().filter(kept).collect();
+        for id in lost {
+            self.forget(cx, id);
+        }
         self.global.donor.owner_gone(cx, node);
         for segment in self.segments.values_mut() {
             segment.policy.gone(cx, Gone::Member(node));
@@ -332,7 +340,7 @@ impl Services {
         } else {
             cx.emit(Event::Expelled {});
         }
-        self.end_room(cx);
+        self.membership.upgrade.end(cx);
         let rejoins = self.rejoins(cx);
         self.membership.standing = Standing::Out(Refusal::NotMember);
         if rejoins {

@@ -3,12 +3,11 @@
 //! node (`election.rs`).
 
 use super::Services;
-use super::upgrade::with_known_programs;
 use crate::control::{Asking, DecisionCopy, Promotion};
 use crate::effect::{Effect, Reply};
 use crate::event::Event;
 use crate::limits::PROMISE;
-use crate::membership::{Coordinator, Standing};
+use crate::membership::{Coordinator, Standing, with_known_programs};
 use crate::on_reply::OnReply;
 use crate::shell::Cx;
 use core::time::Duration;
@@ -266,26 +265,9 @@ impl Services {
         for segment in unused {
             self.spread_forget(cx, segment);
         }
-        self.gather_keys(cx);
-    }
-
-    /// A new coordinator asks the homes of System V objects for their keys.
-    fn gather_keys(&mut self, cx: &mut Cx<'_>) {
-        let nodes = &cx.shell.alive;
-        self.sysv.gather(cx.me(), nodes.clone());
-        for node in nodes.iter() {
-            let call = Call::SysvGather { after: None };
-            self.call(cx, node, call, OnReply::Gathered);
-        }
-    }
-
-    /// A home has told keys of its objects.
-    pub(super) fn gathered(&mut self, cx: &mut Cx<'_>, from: NodeId, reply: &peer::Reply) {
-        let Some(after) = self.sysv_gathered(cx, from, reply) else {
-            return;
-        };
-        let call = Call::SysvGather { after: Some(after) };
-        self.call(cx, from, call, OnReply::Gathered);
+        let homes = cx.shell.alive.clone();
+        let steps = self.sysv.register.gather(cx.me(), homes);
+        self.follow(cx, steps);
     }
 
     /// Another node coordinates now: calls to the former coordinator that are still open go to the

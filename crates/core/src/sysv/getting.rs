@@ -7,13 +7,12 @@
 //! the other object is asked. While a node and the register negotiate about a key, all other gets
 //! for it on this node wait.
 
+use super::Sysv;
 use super::get::Get;
-use super::register::Steps;
 use crate::caller::Caller;
-use crate::membership::Standing;
 use crate::on_reply::OnReply;
-use crate::services::Services;
 use crate::shell::Cx;
+use crate::steps::Step;
 use pagemesh_wire::peer::{Call, Refusal, Reply};
 use pagemesh_wire::sysv::keys::{Bucket, Buckets, ENTRIES, Entry, KeyRequest, Name, Word};
 use pagemesh_wire::sysv::{Ask, Errno, Family, IPC_PRIVATE, Id, Op, Outcome};
@@ -93,48 +92,93 @@ impl Keys {
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }
-}
 
-impl Services {
-    /// A process asks for the object of a key.
-    pub(super) fn sysv_get(&mut self, cx: &mut Cx<'_>, client: (Ticket, ClientId), ask: Box<Ask>) {
-        let Some(name) = name_of(&ask.op) else {
-            return;
-        };
-        let (ticket, client) = client;
-        if self.sysv.keys.is_busy(name) {
-            let of = Of::Process(ticket, client);
-            return self.sysv.keys.waiting.push(Waiting { name, of, ask });
-        }
-        if self.sysv.keys.decides(name.1) || self.sysv.table(name.0).has(name.1) {
-            let here = cx.me();
-            return self.call(cx, here, Call::Sysv(ask), OnReply::Tell(ticket, client));
-        }
-        let offer = self.sysv.offer(cx.me(), &ask);
+    /// Asks the register about a key.
+    fn negotiate(&mut self, cx: &Cx<'_>, name: Name, request: KeyRequest, then: OnReply) -> Step {
+        self.busy.insert(name);
         let call = Call::SysvKey {
             family: name.0,
             key: name.1,
-            request: KeyRequest::Find { offer: offer.ok() },
+            request,
         };
+        Step::Call(cx.coordinator(), call, then)
+    }
+
+    /// An object of this node has lost its key or is gone: tells the register.
+    pub(super) fn strike(&mut self, cx: &Cx<'_>, name: Name, id: Id) -> Option<Step> {
+        let request = KeyRequest::Drop { id };
+        (!self.decides(name.1)).then(|| self.negotiate(cx, name, request, OnReply::Struck(name)))
+    }
+
+    /// The negotiation about a key has ended. Returns the gets that waited for that.
+    fn free(&mut self, name: Name) -> Vec<Waiting> {
+        self.busy.remove(&name);
+        let of_name = |one: &mut Waiting| one.name == name;
+        self.waiting.extract_if(.., of_name).collect()
+    }
+
+    /// The coordinator lends buckets to this node. Buckets with busy keys are not taken: the
+    /// register must go on deciding about those.
+    pub(super) fn take(&mut self, buckets: Buckets) -> Reply {
+        let busy: Buckets = self.busy.iter().map(|(_, key)| Bucket::of(*key)).collect();
+        let taken = buckets.iter().filter(|bucket| !busy.contains(*bucket));
+        let taken: Buckets = taken.collect();
+        taken.iter().for_each(|bucket| self.lent.insert(bucket));
+        Reply::SysvLent(taken)
+    }
+}
+
+impl Sysv {
+    /// A process asks for the object of a key.
+    pub(super) fn find(
+        &mut self,
+        cx: &Cx<'_>,
+        client: (Ticket, ClientId),
+        ask: Box<Ask>,
+    ) -> Option<Step> {
+        let name = name_of(&ask.op)?;
+        let (ticket, client) = client;
+        if self.keys.is_busy(name) {
+            let of = Of::Process(ticket, client);
+            self.keys.waiting.push(Waiting { name, of, ask });
+            return None;
+        }
+        if self.keys.decides(name.1) || self.table(name.0).has(name.1) {
+            let then = OnReply::Tell(ticket, client);
+            return Some(Step::Call(cx.me(), Call::Sysv(ask), then));
+        }
+        let offer = self.offer(cx.me(), &ask);
+        let request = KeyRequest::Find { offer: offer.ok() };
         let get = Get {
             client: Some((ticket, client)),
             ask,
             offer: offer.ok(),
             why: offer.err().unwrap_or(Errno::ENOENT),
         };
-        self.sysv.keys.busy.insert(name);
         let then = OnReply::Register(Box::new(get));
-        self.call(cx, cx.coordinator(), call, then);
+        Some(self.keys.negotiate(cx, name, request, then))
     }
 
     /// The register has answered.
-    pub(crate) fn sysv_registered(&mut self, cx: &mut Cx<'_>, get: Box<Get>, reply: &Reply) {
+    pub(super) fn registered(
+        &mut self,
+        cx: &mut Cx<'_>,
+        get: Box<Get>,
+        reply: &Reply,
+        is_member: bool,
+    ) -> Vec<Step> {
         let Some(name) = name_of(&get.ask.op) else {
-            return;
+            return Vec::new();
         };
+        let mut steps = Vec::new();
         match (reply, get.offer) {
-            (Reply::SysvKey(Word::Yours), Some(id)) => self.sysv_show(cx, name.0, id),
-            (_, Some(id)) => self.sysv.table_mut(name.0).discard(id),
+            (Reply::SysvKey(Word::Yours), Some(id)) => {
+                self.table_mut(name.0).show(id);
+                if name.0 == Family::Shm {
+                    steps.extend(self.made(id));
+                }
+            }
+            (_, Some(id)) => self.table_mut(name.0).discard(id),
             (_, None) => {}
         }
         let outcome = match (reply, get.offer) {
@@ -142,8 +186,9 @@ impl Services {
             (Reply::SysvKey(Word::Nobodys), _) => Ok(Outcome::Failed(get.why)),
             (Reply::SysvKey(Word::Theirs(id)), _) => match id.home() {
                 Some(home) if home != cx.me() => {
-                    self.sysv_free(cx, name);
-                    return self.sysv_visit(cx, home, get);
+                    steps.extend(self.free(cx, name, is_member));
+                    steps.extend(self.visit(cx, home, get));
+                    return steps;
                 }
                 _ => Err(odd()),
             },
@@ -156,32 +201,25 @@ impl Services {
                 Err(why) => cx.refuse(ticket, why),
             }
         }
-        self.sysv_free(cx, name);
-    }
-
-    /// Publishes an object of this node that has got its key.
-    pub(super) fn sysv_show(&mut self, cx: &Cx<'_>, family: Family, id: Id) {
-        self.sysv.table_mut(family).show(id);
-        if family == Family::Shm {
-            self.sysv_made(cx, id);
-        }
+        steps.extend(self.free(cx, name, is_member));
+        steps
     }
 
     /// Asks the home of the object that has the key, which is another node.
-    fn sysv_visit(&mut self, cx: &mut Cx<'_>, home: NodeId, get: Box<Get>) {
+    fn visit(&mut self, cx: &Cx<'_>, home: NodeId, get: Box<Get>) -> Option<Step> {
         if cx.is_gone(home) {
-            return self.sysv_get_again(cx, *get);
+            return self.find_again(cx, *get);
         }
         let call = Call::Sysv(get.ask.clone());
-        self.call(cx, home, call, OnReply::Visit(get));
+        Some(Step::Call(home, call, OnReply::Visit(get)))
     }
 
     /// The home of an object has answered, or is gone with the object.
-    pub(crate) fn sysv_visited(&mut self, cx: &mut Cx<'_>, get: Get, reply: Reply) {
+    pub(super) fn visited(&mut self, cx: &mut Cx<'_>, get: Get, reply: Reply) -> Option<Step> {
         match (reply, get.client) {
-            (Reply::Sysv(NOT_HERE), _) => self.sysv_get_again(cx, get),
+            (Reply::Sysv(NOT_HERE), _) => return self.find_again(cx, get),
             (Reply::Refused(Refusal::NodeGone(home)), _) if cx.is_gone(home) => {
-                self.sysv_get_again(cx, get);
+                return self.find_again(cx, get);
             }
             (Reply::Sysv(outcome), Some((ticket, _))) => {
                 cx.reply(ticket, crate::effect::Reply::Sysv(outcome));
@@ -190,166 +228,48 @@ impl Services {
             (_, Some((ticket, _))) => cx.refuse(ticket, odd()),
             (_, None) => {}
         }
+        None
     }
 
-    fn sysv_get_again(&mut self, cx: &mut Cx<'_>, get: Get) {
-        if let Some(client) = get.client {
-            self.sysv_get(cx, client, get.ask);
-        }
-    }
-
-    /// An object of this node has lost its key or is gone: tells the register.
-    pub(super) fn sysv_strike(&mut self, cx: &mut Cx<'_>, name: Name, id: Id) {
-        if self.sysv.keys.decides(name.1) {
-            return;
-        }
-        self.sysv.keys.busy.insert(name);
-        let call = Call::SysvKey {
-            family: name.0,
-            key: name.1,
-            request: KeyRequest::Drop { id },
-        };
-        self.call(cx, cx.coordinator(), call, OnReply::Struck(name));
+    fn find_again(&mut self, cx: &Cx<'_>, get: Get) -> Option<Step> {
+        self.find(cx, get.client?, get.ask)
     }
 
     /// The negotiation about a key has ended: gets that waited for that go on.
-    pub(crate) fn sysv_free(&mut self, cx: &mut Cx<'_>, name: Name) {
-        self.sysv.keys.busy.remove(&name);
-        let member = self.membership.standing == Standing::Member;
-        let mut others = Vec::new();
-        for one in core::mem::take(&mut self.sysv.keys.waiting) {
-            if one.name == name {
-                others.push(one);
-            } else {
-                self.sysv.keys.waiting.push(one);
-            }
-        }
-        for Waiting { of, ask, .. } in others {
+    pub(super) fn free(&mut self, cx: &mut Cx<'_>, name: Name, is_member: bool) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for Waiting { of, ask, .. } in self.keys.free(name) {
             match of {
-                Of::Process(ticket, client) if member => self.sysv_get(cx, (ticket, client), ask),
+                Of::Process(ticket, client) if is_member => {
+                    steps.extend(self.find(cx, (ticket, client), ask));
+                }
                 Of::Process(ticket, _) => cx.refuse(ticket, Refusal::NotMember),
-                Of::Node(caller) => self.sysv_serve(cx, caller, &ask),
+                Of::Node(caller) => steps.extend(self.called(cx, caller, &ask)),
             }
         }
+        steps
     }
 
     /// The coordinator has been silent for too long: refuses gets that wait for its answer.
-    pub(crate) fn sysv_despair(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn despair(&mut self, cx: &mut Cx<'_>) -> Vec<Step> {
         let why = Refusal::NodeGone(cx.coordinator());
-        for Waiting { of, .. } in core::mem::take(&mut self.sysv.keys.waiting) {
+        let mut steps = Vec::new();
+        for Waiting { of, .. } in core::mem::take(&mut self.keys.waiting) {
             match of {
                 Of::Process(ticket, _) => cx.refuse(ticket, why.clone()),
-                Of::Node(caller) => self.answer(cx, caller, Reply::Refused(why.clone())),
+                Of::Node(caller) => steps.push(Step::Answer(caller, Reply::Refused(why.clone()))),
             }
         }
-    }
-
-    /// A node asks the register, which only the coordinator has.
-    pub(super) fn sysv_key(
-        &mut self,
-        cx: &mut Cx<'_>,
-        caller: Caller,
-        name: Name,
-        request: KeyRequest,
-    ) {
-        if self.coordinator.is_none() {
-            let why = Refusal::Invalid("this node keeps no keys".into());
-            return self.answer(cx, caller, Reply::Refused(why));
-        }
-        let steps = self.sysv.register.ask(caller, name, request);
-        self.sysv_step(cx, steps);
-    }
-
-    fn sysv_step(&mut self, cx: &mut Cx<'_>, steps: Steps) {
-        for (caller, reply) in steps.replies {
-            self.answer(cx, caller, reply);
-        }
-        for (node, buckets) in steps.lend {
-            let call = Call::SysvLend { buckets };
-            self.call(cx, node, call, OnReply::Lent(buckets));
-        }
-        for (node, bucket, after) in steps.recall {
-            let call = Call::SysvRecall { bucket, after };
-            self.call(cx, node, call, OnReply::Returned(bucket));
-        }
-    }
-
-    /// A node has answered which of the lent buckets it takes.
-    pub(crate) fn sysv_lent(
-        &mut self,
-        cx: &mut Cx<'_>,
-        (node, buckets): (NodeId, Buckets),
-        reply: &Reply,
-    ) {
-        let taken = match reply {
-            Reply::SysvLent(taken) => *taken,
-            _ => Buckets::NONE,
-        };
-        let steps = self.sysv.register.lent(node, buckets, taken);
-        self.sysv_step(cx, steps);
-    }
-
-    /// A node has given a bucket back.
-    pub(crate) fn sysv_returned(
-        &mut self,
-        cx: &mut Cx<'_>,
-        (node, bucket): (NodeId, Bucket),
-        reply: &Reply,
-    ) {
-        let said = match reply {
-            Reply::SysvEntries { entries, more } => (&entries[..], *more),
-            _ => (&[][..], false),
-        };
-        let steps = self.sysv.register.returned(node, bucket, said);
-        self.sysv_step(cx, steps);
-    }
-
-    /// At a new coordinator: a home has told keys. Returns after which key it must go on.
-    pub(crate) fn sysv_gathered(
-        &mut self,
-        cx: &mut Cx<'_>,
-        node: NodeId,
-        reply: &Reply,
-    ) -> Option<Name> {
-        let said = match reply {
-            Reply::SysvEntries { entries, more } => (&entries[..], *more),
-            _ => (&[][..], false),
-        };
-        let (steps, after) = self.sysv.register.gathered(node, said);
-        self.sysv_step(cx, steps);
-        after
-    }
-
-    /// The coordinator lends buckets to this node. Buckets with busy keys are not taken: the
-    /// register must go on deciding about those.
-    pub(super) fn sysv_take(&mut self, buckets: Buckets) -> Reply {
-        let keys = &mut self.sysv.keys;
-        let busy: Buckets = keys.busy.iter().map(|(_, key)| Bucket::of(*key)).collect();
-        let taken = buckets.iter().filter(|bucket| !busy.contains(*bucket));
-        let taken: Buckets = taken.collect();
-        taken.iter().for_each(|bucket| keys.lent.insert(bucket));
-        Reply::SysvLent(taken)
-    }
-
-    /// The coordinator wants a bucket back.
-    pub(super) fn sysv_give_back(&mut self, bucket: Bucket, after: Option<Name>) -> Reply {
-        let one = [bucket].into_iter().collect();
-        self.sysv_keys_of(one, after)
-    }
-
-    /// A new coordinator gathers all keys.
-    pub(super) fn sysv_tell_keys(&mut self, after: Option<Name>) -> Reply {
-        self.sysv_keys_of(Buckets::ALL, after)
+        steps
     }
 
     /// Ends the loan of some buckets. Returns the keys of objects here that are in them.
-    fn sysv_keys_of(&mut self, buckets: Buckets, after: Option<Name>) -> Reply {
-        buckets
-            .iter()
-            .for_each(|bucket| self.sysv.keys.lent.remove(bucket));
+    pub(super) fn tell_keys(&mut self, buckets: Buckets, after: Option<Name>) -> Reply {
+        let lent = &mut self.keys.lent;
+        buckets.iter().for_each(|bucket| lent.remove(bucket));
         let families = [Family::Shm, Family::Sem, Family::Msg].into_iter();
         let entries = families.flat_map(|family| {
-            let keys = self.sysv.table(family).keys(buckets).into_iter();
+            let keys = self.table(family).keys(buckets).into_iter();
             keys.map(move |(key, id)| Entry { family, key, id })
         });
         let next = |entry: &Entry| after.is_none_or(|after| (entry.family, entry.key) > after);

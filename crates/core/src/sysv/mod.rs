@@ -21,9 +21,11 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use service::Why;
+pub(crate) use service::{Others, Why};
 
 use crate::caller::Caller;
+use crate::shell::Cx;
+use crate::steps::Step;
 use crate::time::Time;
 use getting::Keys;
 use msg::{PendingReceive, Queues};
@@ -61,7 +63,7 @@ pub(crate) struct Sysv {
     held: Vec<Held>,
     keys: Keys,
     /// Empty except at the coordinator.
-    register: Register,
+    pub(crate) register: Register,
     surveys: SortedMap<Ticket, Survey>,
 }
 
@@ -125,7 +127,7 @@ impl<'a> Asker<'a> {
 
 /// The replies and other consequences of a call or news.
 #[derive(Debug, Default)]
-pub(crate) struct Answers {
+struct Answers {
     replies: Vec<(Caller, Reply)>,
     /// Segments that no process can use any more.
     unused: Vec<Unused>,
@@ -164,7 +166,7 @@ type Result<T> = std::result::Result<T, Errno>;
 
 impl Sysv {
     /// A process of the cluster makes a call to this home.
-    pub(crate) fn serve(&mut self, now: Time, me: NodeId, caller: Caller, ask: &Ask) -> Answers {
+    fn serve(&mut self, now: Time, me: NodeId, caller: Caller, ask: &Ask) -> Answers {
         self.wall = Wall {
             at: now,
             seconds: ask.wall,
@@ -380,7 +382,7 @@ impl Sysv {
     }
 
     /// A node sends news of its processes.
-    pub(crate) fn told(&mut self, now: Time, from: Caller, news: News) -> Answers {
+    fn told(&mut self, now: Time, from: Caller, news: News) -> Answers {
         let mut answers = Answers::default();
         let seconds = self.wall.at(now);
         match news {
@@ -431,7 +433,12 @@ impl Sysv {
     }
 
     /// A node is gone, with all its processes.
-    pub(crate) fn member_gone(&mut self, now: Time, node: NodeId) -> Answers {
+    pub(crate) fn member_gone(&mut self, cx: &Cx<'_>, node: NodeId) -> Vec<Step> {
+        let answers = self.processes_gone(cx.now, node);
+        self.settle(cx, answers)
+    }
+
+    fn processes_gone(&mut self, now: Time, node: NodeId) -> Answers {
         let mut answers = Answers::default();
         self.keys.member_gone(node);
         self.msg.member_gone(node);
@@ -446,16 +453,6 @@ impl Sysv {
         for process in self.here.values_mut() {
             process.undo.retain(|home| !over.contains(*home));
         }
-    }
-
-    /// This node is a new coordinator: it decides upon keys when these homes have told theirs.
-    pub(crate) fn gather(&mut self, me: NodeId, homes: NodeSet) {
-        self.register.gather(me, homes);
-    }
-
-    /// Strikes all keys of a node that is gone out of the register, before anything else is done.
-    pub(crate) fn strike_all_of(&mut self, node: NodeId) {
-        self.register.member_gone(node);
     }
 
     /// Notes the call that a process of this node makes to `home`.

@@ -10,8 +10,10 @@
 //! objects have its keys. Questions about the bucket in between wait.
 
 use crate::caller::Caller;
+use crate::on_reply::OnReply;
+use crate::steps::Step;
 use pagemesh_sorted::SortedMap;
-use pagemesh_wire::peer::{Refusal, Reply};
+use pagemesh_wire::peer::{Call, Refusal, Reply};
 use pagemesh_wire::sysv::keys::{Bucket, Buckets, Entry, KeyRequest, Name, Word};
 use pagemesh_wire::sysv::{IPC_PRIVATE, Id, OBJECTS};
 use pagemesh_wire::{NodeId, NodeSet};
@@ -23,7 +25,7 @@ const KEYS: usize = 3 * OBJECTS as usize;
 
 /// Which object has which key, and which node decides about which bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Register {
+pub(crate) struct Register {
     /// Keys in buckets about which the register decides.
     names: BTreeMap<Name, Id>,
     /// Buckets that are lent, or being lent or returned.
@@ -73,7 +75,48 @@ pub(super) struct Steps {
     pub(super) recall: Vec<(NodeId, Bucket, Option<Name>)>,
 }
 
+impl From<Steps> for Vec<Step> {
+    fn from(steps: Steps) -> Self {
+        let replies = steps.replies.into_iter();
+        let replies = replies.map(|(caller, reply)| Step::Answer(caller, reply));
+        let lend = steps.lend.into_iter().map(|(node, buckets)| {
+            let call = Call::SysvLend { buckets };
+            Step::Call(node, call, OnReply::Lent(buckets))
+        });
+        let recall = steps.recall.into_iter().map(|(node, bucket, after)| {
+            let call = Call::SysvRecall { bucket, after };
+            Step::Call(node, call, OnReply::Returned(bucket))
+        });
+        replies.chain(lend).chain(recall).collect()
+    }
+}
+
+/// The keys that a node has told, and whether it has more.
+fn told(reply: &Reply) -> (&[Entry], bool) {
+    match reply {
+        Reply::SysvEntries { entries, more } => (entries, *more),
+        _ => (&[], false),
+    }
+}
+
 impl Register {
+    /// The reply to a call that lent buckets, wanted one back, or asked for all keys.
+    pub(super) fn replied(&mut self, from: NodeId, then: &OnReply, reply: &Reply) -> Vec<Step> {
+        match (then, reply) {
+            (OnReply::Lent(buckets), Reply::SysvLent(taken)) => {
+                self.lent(from, *buckets, *taken).into()
+            }
+            (OnReply::Lent(buckets), _) => self.lent(from, *buckets, Buckets::NONE).into(),
+            (OnReply::Returned(bucket), _) => self.returned(from, *bucket, told(reply)).into(),
+            _ => {
+                let (steps, after) = self.gathered(from, told(reply));
+                let mut steps = Vec::from(steps);
+                steps.extend(after.map(|after| ask_for_keys(from, Some(after))));
+                steps
+            }
+        }
+    }
+
     /// A node asks about a key.
     pub(super) fn ask(&mut self, caller: Caller, name: Name, request: KeyRequest) -> Steps {
         let mut steps = Steps::default();
@@ -212,13 +255,16 @@ impl Register {
         self.go_on()
     }
 
-    /// This node is a new coordinator: it knows no key until these homes have told theirs.
-    pub(super) fn gather(&mut self, me: NodeId, homes: NodeSet) {
+    /// This node is a new coordinator: it asks these homes for the keys of their objects, and
+    /// decides upon keys when all have told theirs.
+    pub(crate) fn gather(&mut self, me: NodeId, homes: NodeSet) -> Vec<Step> {
+        let steps = homes.iter().map(|home| ask_for_keys(home, None)).collect();
         *self = Self {
             me,
             missing: homes,
             ..Self::default()
         };
+        steps
     }
 
     /// A home has told keys of its objects; none if it is gone.
@@ -259,11 +305,15 @@ impl Register {
 
     /// A node is gone, with its objects: its keys are free. Loans and returns under way end with
     /// the calls about them.
-    pub(super) fn member_gone(&mut self, node: NodeId) {
+    pub(crate) fn member_gone(&mut self, node: NodeId) {
         self.names.retain(|_, id| id.home() != Some(node));
         self.away.retain(|_, away| *away != Away::Lent(node));
         self.waiting.retain(|one| one.caller.node != node);
     }
+}
+
+fn ask_for_keys(home: NodeId, after: Option<Name>) -> Step {
+    Step::Call(home, Call::SysvGather { after }, OnReply::Gathered)
 }
 
 #[cfg(test)]

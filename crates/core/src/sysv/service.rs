@@ -1,66 +1,76 @@
 //! Dispatch of System V calls: from a process of this node to the home of the object, and back.
 
 use super::getting::name_of;
-use super::{Answers, Held, Unused};
+use super::{Answers, Held, Here, Sysv, Unused};
 use crate::caller::Caller;
+use crate::calls::Calls;
 use crate::effect::Reply;
 use crate::limits::GROUPS;
-use crate::membership::Standing;
 use crate::on_reply::OnReply;
-use crate::services::Services;
+use crate::segment::Segment;
 use crate::shell::Cx;
+use crate::steps::Step;
 use pagemesh_wire::peer::{self, Call, Refusal};
+use pagemesh_wire::sysv::keys::Buckets;
 use pagemesh_wire::sysv::{
     self, Ask, Errno, Id, MESSAGE, News, OPERATIONS, Op, Outcome, Pick, SEMAPHORES,
 };
-use pagemesh_wire::{ClientId, NodeId, SegmentId, Ticket};
+use pagemesh_wire::{ClientId, NodeId, Ticket};
 
-impl Services {
+/// What the service sees of the others.
+#[derive(Clone, Copy)]
+pub(crate) struct Others<'a> {
+    pub(crate) calls: &'a Calls,
+    pub(crate) is_member: bool,
+}
+
+impl Sysv {
     /// A process of this node makes a System V call.
-    pub(crate) fn sysv(
+    pub(crate) fn request(
         &mut self,
         cx: &mut Cx<'_>,
-        ticket: Ticket,
-        client: ClientId,
+        calls: &Calls,
+        (ticket, client): (Ticket, ClientId),
         ask: Box<Ask>,
-    ) {
+    ) -> Vec<Step> {
+        let failed = |errno| Reply::Sysv(Outcome::Failed(errno));
         if ask.who.credentials.groups.len() > GROUPS {
             let many =
                 format!("a process in more than {GROUPS} groups cannot be judged by its groups");
-            return cx.refuse(ticket, Refusal::Limit(many));
+            cx.refuse(ticket, Refusal::Limit(many));
+            return Vec::new();
         }
-        let failed = |errno| Reply::Sysv(Outcome::Failed(errno));
         if let Some(errno) = too_large(&ask.op) {
-            return cx.reply(ticket, failed(errno));
+            cx.reply(ticket, failed(errno));
+            return Vec::new();
         }
         if name_of(&ask.op).is_some() {
-            return self.sysv_get(cx, (ticket, client), ask);
+            return self.find(cx, (ticket, client), ask).into_iter().collect();
         }
-        if let Op::Info { .. } = ask.op {
-            if cx.shell.alive.iter().any(|home| self.calls.tells(home)) {
-                let held = Held {
-                    ticket,
-                    client,
-                    ask,
-                };
-                return self.sysv.held.push(held);
-            }
-            return self.sysv_survey(cx, (ticket, client), &ask);
-        }
-        let home = match home(&ask.op, cx.me()) {
-            Some(home) if cx.is_alive(home) => home,
-            // The object is gone with its node, or never existed.
-            _ => return cx.reply(ticket, failed(Errno::EINVAL)),
+        let is_survey = matches!(ask.op, Op::Info { .. });
+        let home = home(&ask.op, cx.me()).filter(|home| cx.is_alive(*home));
+        let is_told = match home {
+            _ if is_survey => cx.shell.alive.iter().any(|home| calls.tells(home)),
+            Some(home) => home != cx.me() && calls.tells(home),
+            None => false,
         };
-        if home != cx.me() && self.calls.tells(home) {
-            let held = Held {
+        if is_told {
+            self.held.push(Held {
                 ticket,
                 client,
                 ask,
-            };
-            return self.sysv.held.push(held);
+            });
+            return Vec::new();
         }
-        self.sysv.begins(home, &ask);
+        if is_survey {
+            return self.survey(cx, (ticket, client), &ask);
+        }
+        let Some(home) = home else {
+            // The object is gone with its node, or never existed.
+            cx.reply(ticket, failed(Errno::EINVAL));
+            return Vec::new();
+        };
+        self.begins(home, &ask);
         let then = match &ask.op {
             Op::ShmAttach { id, .. } => OnReply::Open {
                 client: Some((ticket, client)),
@@ -68,171 +78,173 @@ impl Services {
             },
             _ => OnReply::Tell(ticket, client),
         };
-        self.call(cx, home, Call::Sysv(ask), then);
+        vec![Step::Call(home, Call::Sysv(ask), then)]
     }
 
-    /// A home has acknowledged news: calls that were held back for that go on.
-    pub(crate) fn sysv_told(&mut self, cx: &mut Cx<'_>) {
-        let member = self.membership.standing == Standing::Member;
-        for held in core::mem::take(&mut self.sysv.held) {
-            let Held {
-                ticket,
-                client,
-                ask,
-            } = held;
-            if member {
-                self.sysv(cx, ticket, client, ask);
-            } else {
-                cx.refuse(ticket, Refusal::NotMember);
-            }
-        }
-    }
-
-    /// A call about System V objects, of another node or of this one.
-    pub(crate) fn sysv_call(&mut self, cx: &mut Cx<'_>, caller: Caller, call: Call) {
+    /// A call about System V objects, of another node or of this one. Only the coordinator keeps
+    /// keys.
+    pub(crate) fn call(
+        &mut self,
+        cx: &mut Cx<'_>,
+        caller: Caller,
+        call: Call,
+        coordinates: bool,
+    ) -> Vec<Step> {
         let lends = caller.node == cx.coordinator();
+        let mut steps = Vec::new();
+        let refused = |why: &str| peer::Reply::Refused(Refusal::Invalid(why.into()));
         let reply = match call {
-            Call::Sysv(ask) => return self.sysv_serve(cx, caller, &ask),
+            Call::Sysv(ask) => return self.called(cx, caller, &ask),
+            Call::SysvKey { .. } if !coordinates => refused("this node keeps no keys"),
             Call::SysvKey {
                 family,
                 key,
                 request,
-            } => {
-                return self.sysv_key(cx, caller, (family, key), request);
-            }
+            } => return self.register.ask(caller, (family, key), request).into(),
             Call::SysvNews(news) => {
-                self.sysv_news(cx, caller, news);
+                let answers = self.told(cx.now, caller, news);
+                steps = self.settle(cx, answers);
                 peer::Reply::Done
             }
-            Call::SysvLend { buckets } if lends => self.sysv_take(buckets),
-            Call::SysvRecall { bucket, after } if lends => self.sysv_give_back(bucket, after),
-            Call::SysvGather { after } if lends => self.sysv_tell_keys(after),
-            _ => {
-                let why = "only the coordinator lends keys and wants them back";
-                peer::Reply::Refused(Refusal::Invalid(why.into()))
+            Call::SysvLend { buckets } if lends => self.keys.take(buckets),
+            Call::SysvRecall { bucket, after } if lends => {
+                self.tell_keys([bucket].into_iter().collect(), after)
             }
+            Call::SysvGather { after } if lends => self.tell_keys(Buckets::ALL, after),
+            _ => refused("only the coordinator lends keys and wants them back"),
         };
-        self.answer(cx, caller, reply);
+        steps.push(Step::Answer(caller, reply));
+        steps
+    }
+
+    /// The reply to a call that this service made.
+    pub(crate) fn replied(
+        &mut self,
+        cx: &mut Cx<'_>,
+        others: Others<'_>,
+        (from, then): (NodeId, OnReply),
+        reply: peer::Reply,
+    ) -> Vec<Step> {
+        let Others { calls, is_member } = others;
+        match then {
+            OnReply::Orphaned(client) => self.exit(cx, calls, client),
+            OnReply::Told => self.news_known(cx, others),
+            OnReply::Register(get) => self.registered(cx, get, &reply, is_member),
+            OnReply::Visit(get) => self.visited(cx, *get, reply).into_iter().collect(),
+            OnReply::Struck(name) => self.free(cx, name, is_member),
+            OnReply::Survey(ticket, _) => {
+                self.surveyed(cx, ticket, &reply);
+                Vec::new()
+            }
+            then => self.register.replied(from, &then, &reply),
+        }
+    }
+
+    /// A home has acknowledged news: calls that were held back for that go on.
+    fn news_known(&mut self, cx: &mut Cx<'_>, others: Others<'_>) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for held in core::mem::take(&mut self.held) {
+            let who = (held.ticket, held.client);
+            if others.is_member {
+                steps.extend(self.request(cx, others.calls, who, held.ask));
+            } else {
+                cx.refuse(held.ticket, Refusal::NotMember);
+            }
+        }
+        steps
     }
 
     /// A System V call has reached the home of its object.
-    pub(super) fn sysv_serve(&mut self, cx: &mut Cx<'_>, caller: Caller, ask: &Ask) {
+    pub(super) fn called(&mut self, cx: &Cx<'_>, caller: Caller, ask: &Ask) -> Vec<Step> {
         if let Some(name) = name_of(&ask.op)
             && caller.node != cx.me()
-            && self.sysv.keys.is_busy(name)
+            && self.keys.is_busy(name)
         {
-            return self.sysv.keys.wait(name, caller, ask);
+            self.keys.wait(name, caller, ask);
+            return Vec::new();
         }
-        let answers = self.sysv.serve(cx.now, cx.me(), caller, ask);
-        self.sysv_answer(cx, answers);
+        let answers = self.serve(cx.now, cx.me(), caller, ask);
+        self.settle(cx, answers)
     }
 
-    /// A node sends news of its processes.
-    fn sysv_news(&mut self, cx: &mut Cx<'_>, caller: Caller, news: News) {
-        let answers = self.sysv.told(cx.now, caller, news);
-        self.sysv_answer(cx, answers);
-    }
-
-    pub(crate) fn sysv_answer(&mut self, cx: &mut Cx<'_>, answers: Answers) {
-        for id in answers.made {
-            self.sysv_made(cx, id);
-        }
+    /// What follows from a call or news.
+    pub(super) fn settle(&mut self, cx: &Cx<'_>, answers: Answers) -> Vec<Step> {
+        let made = answers.made.into_iter().filter_map(|id| self.made(id));
+        let mut steps: Vec<_> = made.collect();
         for (name, id) in answers.struck {
-            self.sysv_strike(cx, name, id);
+            steps.extend(self.keys.strike(cx, name, id));
         }
-        for (caller, reply) in answers.replies {
-            self.answer(cx, caller, reply);
-        }
-        for unused in answers.unused {
-            self.sysv_forget(cx, unused);
-        }
-    }
-
-    /// Tells the nodes that attached a segment, and this node, which answers for its pages, to drop
-    /// it.
-    fn sysv_forget(&mut self, cx: &mut Cx<'_>, unused: Unused) {
-        let Unused { segment, mut there } = unused;
-        there.insert(cx.me());
-        for node in cx.shell.alive.iter().filter(|node| there.contains(*node)) {
-            self.call(cx, node, Call::Forget { segment }, OnReply::Nothing);
-        }
-    }
-
-    /// This node leaves: the objects whose home it is are removed.
-    pub(crate) fn sysv_leave(&mut self, cx: &mut Cx<'_>) {
-        for unused in self.sysv.shm.all() {
-            self.sysv_forget(cx, unused);
-        }
-    }
-
-    /// Tells the home how many attachments of a segment this node has or will have.
-    pub(crate) fn sysv_attached(&mut self, cx: &mut Cx<'_>, segment: SegmentId, why: Why) {
-        let (Some(keeper), Some(known)) = (sysv::keeper(segment), self.segments.get(&segment))
-        else {
-            return;
-        };
-        let Some(id) = id_of(&known.info.name) else {
-            return;
-        };
-        let count = known.openings() + self.calls.openings(&known.info.name);
-        let pid = why.client.map_or(0, |client| self.sysv.pid_of(client));
-        let news = News::Attached {
-            id,
-            count,
-            pid,
-            detached: why.detached,
-        };
-        if cx.is_alive(keeper) {
-            self.call(cx, keeper, Call::SysvNews(news), OnReply::Told);
-        }
-    }
-
-    /// A process of this node has ended. When none of its calls is under way any more, tells the
-    /// homes to undo what it left to be undone.
-    pub(crate) fn sysv_exit(&mut self, cx: &mut Cx<'_>, client: ClientId) {
-        self.sysv.held.retain(|held| held.client != client);
-        self.sysv.keys.client_gone(client);
-        self.sysv.end_surveys_of(client);
-        if self.calls.mourns(client) {
-            return;
-        }
-        let Some(here) = self.sysv.here.remove(&client) else {
-            return;
-        };
-        let pid = here.pid;
-        for home in here.undo {
-            let news = News::Exit { client, pid };
-            if cx.is_alive(home) {
-                self.call(cx, home, Call::SysvNews(news), OnReply::Told);
-            }
-        }
-    }
-
-    /// A node is gone, with its processes and the objects whose home it was.
-    pub(crate) fn sysv_member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        let answers = self.sysv.member_gone(cx.now, node);
-        self.sysv_answer(cx, answers);
-        let kept = |id: &SegmentId| sysv::keeper(*id) == Some(node);
-        let lost: Vec<_> = self.segments.keys().copied().filter(kept).collect();
-        for id in lost {
-            self.forget(cx, id);
-        }
-    }
-
-    /// Whether this node decides about the end of a segment.
-    pub(crate) fn keeps(&self, cx: &Cx<'_>, node: NodeId, segment: SegmentId) -> bool {
-        node == sysv::keeper(segment).unwrap_or(cx.coordinator())
+        let replies = answers.replies.into_iter();
+        steps.extend(replies.map(|(caller, reply)| Step::Answer(caller, reply)));
+        steps.extend(answers.unused.into_iter().flat_map(|of| of.forget(cx)));
+        steps
     }
 
     /// Takes part in the segment of a new object, because this node answers for its pages whether
     /// or not any process attaches it here.
-    pub(super) fn sysv_made(&mut self, cx: &Cx<'_>, id: Id) {
-        if let Some(info) = self.sysv.shm.info(id) {
-            debug_assert_eq!(info.id.home(), cx.me());
-            let made = self.take_part(&info);
-            debug_assert!(made.is_ok(), "its policy is the default one");
-        }
+    pub(super) fn made(&self, id: Id) -> Option<Step> {
+        self.shm.info(id).map(Step::TakePart)
     }
+
+    /// This node leaves: the objects whose home it is are removed.
+    pub(crate) fn leave(&mut self, cx: &Cx<'_>) -> Vec<Step> {
+        let all = self.shm.all().into_iter();
+        all.flat_map(|of| of.forget(cx)).collect()
+    }
+
+    /// Tells the home how many attachments of a segment this node has or will have.
+    pub(crate) fn attached(
+        &self,
+        cx: &Cx<'_>,
+        calls: &Calls,
+        segment: &Segment,
+        why: Why,
+    ) -> Option<Step> {
+        let keeper = sysv::keeper(segment.info.id)?;
+        let name = &segment.info.name;
+        let news = News::Attached {
+            id: id_of(name)?,
+            count: segment.openings() + calls.openings(name),
+            pid: why.client.map_or(0, |client| self.pid_of(client)),
+            detached: why.detached,
+        };
+        cx.is_alive(keeper).then(|| tell(keeper, news))
+    }
+
+    /// A process of this node has ended. When none of its calls is under way any more, tells the
+    /// homes to undo what it left to be undone.
+    pub(crate) fn exit(&mut self, cx: &Cx<'_>, calls: &Calls, client: ClientId) -> Vec<Step> {
+        self.held.retain(|held| held.client != client);
+        self.keys.client_gone(client);
+        self.end_surveys_of(client);
+        if calls.mourns(client) {
+            return Vec::new();
+        }
+        let Some(Here { pid, undo }) = self.here.remove(&client) else {
+            return Vec::new();
+        };
+        let homes = undo.into_iter().filter(|home| cx.is_alive(*home));
+        homes
+            .map(|home| tell(home, News::Exit { client, pid }))
+            .collect()
+    }
+}
+
+impl Unused {
+    /// Tells the nodes that attached a segment, and this node, which answers for its pages, to drop
+    /// it.
+    fn forget(self, cx: &Cx<'_>) -> impl Iterator<Item = Step> {
+        let Self { segment, mut there } = self;
+        there.insert(cx.me());
+        let alive = cx.shell.alive.clone();
+        let told: Vec<_> = alive.iter().filter(|node| there.contains(*node)).collect();
+        told.into_iter()
+            .map(move |node| Step::Call(node, Call::Forget { segment }, OnReply::Nothing))
+    }
+}
+
+fn tell(home: NodeId, news: News) -> Step {
+    Step::Call(home, Call::SysvNews(news), OnReply::Told)
 }
 
 /// Why the attachments of a segment are counted anew.

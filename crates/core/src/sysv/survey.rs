@@ -2,8 +2,8 @@
 
 use super::Sysv;
 use crate::on_reply::OnReply;
-use crate::services::Services;
 use crate::shell::Cx;
+use crate::steps::Step;
 use pagemesh_wire::peer::{Call, Refusal, Reply};
 use pagemesh_wire::sysv::{Ask, Outcome, Usage};
 use pagemesh_wire::{ClientId, Ticket};
@@ -43,32 +43,31 @@ impl Sysv {
     pub(super) fn end_surveys_of(&mut self, client: ClientId) {
         self.surveys.retain(|_, survey| survey.client != client);
     }
-}
 
-impl Services {
     /// A process asks for the totals: asks every node.
-    pub(super) fn sysv_survey(
+    pub(super) fn survey(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &Cx<'_>,
         (ticket, client): (Ticket, ClientId),
         ask: &Ask,
-    ) {
-        let nodes: Vec<_> = cx.shell.alive.iter().collect();
+    ) -> Vec<Step> {
+        let nodes = &cx.shell.alive;
         let survey = Survey {
             client,
-            open: nodes.len() as u32,
+            open: nodes.iter().count() as u32,
             sum: None,
         };
-        self.sysv.surveys.insert(ticket, survey);
-        for node in nodes {
+        self.surveys.insert(ticket, survey);
+        let ask_one = |node| {
             let call = Call::Sysv(Box::new(ask.clone()));
-            self.call(cx, node, call, OnReply::Survey(ticket, client));
-        }
+            Step::Call(node, call, OnReply::Survey(ticket, client))
+        };
+        nodes.iter().map(ask_one).collect()
     }
 
     /// A node has told its totals, or never will, because it is gone or silent.
-    pub(crate) fn sysv_surveyed(&mut self, cx: &mut Cx<'_>, ticket: Ticket, reply: &Reply) {
-        let Some(survey) = self.sysv.surveys.get_mut(&ticket) else {
+    pub(super) fn surveyed(&mut self, cx: &mut Cx<'_>, ticket: Ticket, reply: &Reply) {
+        let Some(survey) = self.surveys.get_mut(&ticket) else {
             return;
         };
         if let Reply::Sysv(Outcome::Usage(usage)) = reply {
@@ -79,7 +78,7 @@ impl Services {
             return;
         }
         let sum = survey.sum;
-        self.sysv.surveys.remove(&ticket);
+        self.surveys.remove(&ticket);
         match sum {
             Some(sum) => cx.reply(ticket, crate::effect::Reply::Sysv(Outcome::Usage(sum))),
             None => cx.refuse(ticket, Refusal::NotMember),

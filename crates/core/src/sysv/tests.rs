@@ -319,7 +319,7 @@ fn what_is_to_be_undone_is_undone_at_the_end() {
         .number(user, semop(id, &[op(0, -3, SEM_UNDO)]))
         .unwrap();
     let lost = bench.sleeper(user, semop(id, &[op(0, -1, 0)]));
-    let answers = bench.room.member_gone(Time(0), NODE);
+    let answers = bench.room.processes_gone(Time(0), NODE);
     assert!(answers.replies.iter().all(|(to, _)| *to != lost));
     assert_eq!(bench.value(id, SemRead::Value), 3);
 }

@@ -1,0 +1,18 @@
+//! What a service leaves to the dispatch, because services never call each other.
+
+use crate::caller::Caller;
+use crate::on_reply::OnReply;
+use pagemesh_wire::NodeId;
+use pagemesh_wire::peer::{Call, Reply, SegmentInfo};
+
+/// One thing that follows from what a service was told. Steps are carried out in order, each with all
+/// that follows from it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Call a node, perhaps this one.
+    Call(NodeId, Call, OnReply),
+    /// Answer a call.
+    Answer(Caller, Reply),
+    /// Take part in a segment.
+    TakePart(SegmentInfo),
+}
