@@ -51,7 +51,7 @@ impl Services {
             let steps = self.sysv.leave(cx);
             self.follow(cx, steps);
             self.leaving.begin(ticket);
-            self.hand_back(cx);
+            self.global.hand_back(cx);
         } else if cx.shell.peers().is_empty() {
             self.leaving.begin(ticket);
             self.leaving.empty = true;

@@ -235,11 +235,11 @@ impl Services {
 
     fn control(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
         match message {
-            Message::Put(put) => self.put(cx, from, &put),
-            Message::Global(message) => self.global_message(cx, from, message),
-            Message::SharedPage(page) => self.global.shared.came(cx, page),
-            Message::SharedPut(put) => self.shared_put(cx, &put),
-            Message::Forward(on) => self.sent_on(cx, &on),
+            message @ (Message::Put(_)
+            | Message::Global(_)
+            | Message::SharedPage(_)
+            | Message::SharedPut(_)
+            | Message::Forward(_)) => self.global_message(cx, from, message),
             Message::PassAckMany(many) => self.passed_many(cx, from, &many),
             Message::Call { call, floor, body } => {
                 let caller = Caller { node: from, call };

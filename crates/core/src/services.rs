@@ -4,7 +4,8 @@
 use crate::calls::Calls;
 use crate::control::{DecisionCopy, DiskLog, Promotion, Resumption};
 use crate::effect::Effect;
-use crate::global::Global;
+use crate::event::Event;
+use crate::global::{Begin, Global};
 use crate::input::Input;
 use crate::leaving::Leaving;
 use crate::membership::{Coordinator, CoordinatorSilent, Membership, Standing, Upgrade};
@@ -152,21 +153,22 @@ impl Services {
             Input::Asking { term, nodes } => self.asking(cx, term, nodes),
             Input::Coordinates { address } => self.membership.redirected(cx, address),
         }
-        self.want_plan(cx);
+        let begin = self.global.want_plan(cx, self.has_left());
+        self.begin_epoch(cx, begin);
         self.global.shared.follow_members(cx);
         self.go_on(cx);
         self.go_on_leaving(cx);
         self.conclude_check(cx);
         self.membership.upgrade.go_on(cx);
         self.stream_decisions(cx);
-        self.keep(cx);
+        self.disk.end_input(cx, self.coordinator.is_some());
     }
 
     fn deadline(&mut self, cx: &mut Cx<'_>) {
         self.start_from_disk(cx);
         if let Some(coordinator) = self.membership.start(cx) {
             self.coordinator = Some(coordinator);
-            self.begin_to_keep(cx);
+            self.disk.begin(cx);
         }
         while let Some(timer) = cx.shell.timers.pop_due(cx.now) {
             match timer {
@@ -189,11 +191,16 @@ impl Services {
                 Timer::Subject(subject) => self.subject_due(cx, subject),
                 Timer::Segment(segment) => self.segment_due(cx, segment, Due::Segment),
                 Timer::Ahead(segment) => self.segment_due(cx, segment, Due::Ahead),
-                Timer::Epoch => self.epoch_due(cx),
+                Timer::Epoch if self.has_left() => cx.emit(Event::Stale {}),
+                Timer::Epoch => {
+                    let begin = Begin(self.global.epochs.due(cx));
+                    self.begin_epoch(cx, begin);
+                }
                 Timer::Lookup(request) => self.global.shared.lookup_due(cx, request),
                 Timer::SharedPages => self.global.shared.announce_due(cx),
-                Timer::HandBack => self.hand_back(cx),
-                Timer::GiveBack => self.give_back(cx),
+                Timer::HandBack if self.leaving.has_begun() => self.global.hand_back(cx),
+                Timer::HandBack => {}
+                Timer::GiveBack => self.global.give_back(cx),
             }
         }
     }

@@ -3,7 +3,7 @@
 use crate::caller::Caller;
 use crate::on_reply::OnReply;
 use pagemesh_wire::NodeId;
-use pagemesh_wire::peer::{Call, Reply, SegmentInfo};
+use pagemesh_wire::peer::{Call, MemberView, Reply, SegmentInfo};
 
 /// One thing that follows from what a service was told. Steps are carried out in order, each with all
 /// that follows from it.
@@ -13,6 +13,10 @@ pub(crate) enum Step {
     Call(NodeId, Call, OnReply),
     /// Answer a call.
     Answer(Caller, Reply),
+    /// Tell hosts of their admission, if nothing has to know of it before.
+    Welcome,
+    /// All members are to know this view.
+    SpreadView(MemberView),
     /// Take part in a segment.
     TakePart(SegmentInfo),
 }

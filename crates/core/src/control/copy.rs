@@ -1,9 +1,11 @@
 //! The standby's copy of what the coordinator has decided.
 
+use super::DiskLog;
 use crate::directory::Directory;
 use crate::limits::GONE_KEPT;
+use crate::shell::Cx;
 use pagemesh_sorted::SortedMap;
-use pagemesh_wire::peer::{Decision, Decisions, Reply};
+use pagemesh_wire::peer::{Decision, Decisions, Refusal, Reply};
 use pagemesh_wire::{CallId, NodeId, NodeSet, SegmentId};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -27,6 +29,22 @@ pub(crate) struct DecisionCopy {
 }
 
 impl DecisionCopy {
+    /// The coordinator has decided; the disk gets what the copy gets.
+    pub(crate) fn log_arrived(
+        &mut self,
+        cx: &Cx<'_>,
+        disk: &mut DiskLog,
+        from: NodeId,
+        decisions: Decisions,
+    ) -> Reply {
+        if from == cx.coordinator() && self.take(decisions.clone()) {
+            disk.keep_copy(cx, decisions);
+            return Reply::Done;
+        }
+        let why = "entries of the log before these are missing";
+        Reply::Refused(Refusal::Invalid(why.into()))
+    }
+
     /// Takes the next entries. Returns false if entries before them are missing.
     pub(crate) fn take(&mut self, decisions: Decisions) -> bool {
         let Decisions { first, entries } = decisions;

@@ -2,8 +2,10 @@
 //! daemon that is started again knows all that any other node was told.
 
 use super::{HeldAnswer, KeptEntry};
-use pagemesh_wire::Term;
-use pagemesh_wire::peer::{Decision, MemberView};
+use crate::effect::Effect;
+use crate::shell::Cx;
+use pagemesh_wire::peer::{Decision, Decisions, MemberView};
+use pagemesh_wire::{NodeId, Term};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -23,14 +25,64 @@ pub(crate) struct DiskLog {
     /// The newest view that the disk has for sure.
     kept_view: (Term, u64),
     /// This node coordinated or was the standby when the last input ended.
-    pub(crate) in_role: bool,
+    in_role: bool,
     /// Answers, each with the batch that it waits for.
     held: VecDeque<(u64, HeldAnswer)>,
 }
 
 impl DiskLog {
+    /// This node, which coordinates, begins to write.
+    pub(crate) fn begin(&mut self, cx: &Cx<'_>) {
+        if cx.shell.config.keeps {
+            self.add(beginning(cx));
+        }
+    }
+
+    /// At the standby: a copy of the coordinator's decisions comes.
+    pub(super) fn keep_copy(&mut self, cx: &Cx<'_>, decisions: Decisions) {
+        if !cx.shell.config.keeps {
+            return;
+        }
+        if decisions.first == 0 {
+            self.begin_anew();
+            self.add(beginning(cx));
+        }
+        for entry in decisions.entries {
+            self.add(KeptEntry::Decisions(entry));
+        }
+        self.add_view(&cx.shell.view);
+    }
+
+    /// Everything has to be written once more: the members, and these decisions.
+    pub(crate) fn keep_anew(&mut self, cx: &Cx<'_>, decisions: Vec<Decision>) {
+        if !cx.shell.config.keeps {
+            return;
+        }
+        self.begin_anew();
+        self.add(beginning(cx));
+        self.add(KeptEntry::Decisions(decisions));
+        self.add_view(&cx.shell.view);
+    }
+
+    /// Ends an input: gives the disk what it changed.
+    pub(crate) fn end_input(&mut self, cx: &mut Cx<'_>, coordinates: bool) {
+        if !cx.shell.config.keeps {
+            return;
+        }
+        let is_standby = cx.shell.view.standby == cx.me() && cx.me() != NodeId::NONE;
+        let in_role = coordinates || is_standby;
+        // A node that is the standby no more writes that, too.
+        if in_role || self.in_role {
+            self.add_view(&cx.shell.view);
+        }
+        self.in_role = in_role;
+        if let Some((batch, entries)) = self.take_batch() {
+            cx.push(Effect::Keep { batch, entries });
+        }
+    }
+
     /// Adds an entry to the batch of the present input.
-    pub(crate) fn add(&mut self, entry: KeptEntry) {
+    fn add(&mut self, entry: KeptEntry) {
         self.batch.push(entry);
     }
 
@@ -44,7 +96,7 @@ impl DiskLog {
     }
 
     /// Adds the members if they have changed.
-    pub(crate) fn add_view(&mut self, view: &MemberView) {
+    fn add_view(&mut self, view: &MemberView) {
         if view.age() != self.view {
             self.view = view.age();
             self.views.push_back((self.written + 1, self.view));
@@ -53,7 +105,7 @@ impl DiskLog {
     }
 
     /// Everything has to be written once more.
-    pub(crate) fn begin_anew(&mut self) {
+    fn begin_anew(&mut self) {
         self.batch.clear();
         self.view = (Term::NONE, 0);
     }
@@ -64,7 +116,7 @@ impl DiskLog {
     }
 
     /// The batch of the present input, with its number.
-    pub(crate) fn take_batch(&mut self) -> Option<(u64, Vec<KeptEntry>)> {
+    fn take_batch(&mut self) -> Option<(u64, Vec<KeptEntry>)> {
         if self.batch.is_empty() {
             return None;
         }
@@ -101,12 +153,26 @@ impl DiskLog {
     }
 }
 
+/// The entry with which this node begins to write.
+fn beginning(cx: &Cx<'_>) -> KeptEntry {
+    let (cluster, node) = (cx.shell.cluster, cx.me());
+    if cx.coordinator() == node {
+        let term = cx.shell.view.term;
+        return KeptEntry::Life {
+            cluster,
+            node,
+            term,
+        };
+    }
+    KeptEntry::Standby { cluster, node }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::caller::Caller;
+    use pagemesh_wire::CallId;
     use pagemesh_wire::peer::Reply;
-    use pagemesh_wire::{CallId, NodeId};
 
     fn answer(call: u64) -> HeldAnswer {
         let caller = Caller {

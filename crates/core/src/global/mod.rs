@@ -14,15 +14,18 @@ mod ended;
 mod epochs;
 mod memory;
 mod plan;
+mod service;
 mod shared;
 mod shares;
 
 pub(crate) use ages::Ages;
-pub(crate) use donor::{Donor, Taken};
+pub(crate) use donor::Donor;
+use donor::Taken;
 pub(crate) use epochs::Epochs;
 pub use memory::Budgets;
 pub(crate) use memory::Memory;
 pub use pagemesh_wire::peer::{MemoryReport, Placement};
+pub(crate) use service::Begin;
 pub(crate) use shared::{Frames, SharedPages};
 
 use core::time::Duration;

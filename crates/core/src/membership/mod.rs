@@ -4,6 +4,7 @@
 
 mod changes;
 mod coordinator;
+mod decisions;
 mod doubt;
 mod name_check;
 mod upgrade;

@@ -10,7 +10,7 @@ use super::Coordinator;
 use crate::limits::{CHECK_AGAIN, CHECK_AGAIN_AT_LAST, NUMBERS_LOW};
 use crate::time::Time;
 use core::time::Duration;
-use pagemesh_wire::peer::{Health, MemberView};
+use pagemesh_wire::peer::{Health, MemberView, Reply};
 use pagemesh_wire::{NodeId, NodeSet};
 use serde::{Deserialize, Serialize};
 
@@ -81,6 +81,18 @@ impl NameChecks {
         {
             check.named = check.named.union(&named);
         }
+    }
+
+    /// A member has told which lives it names.
+    pub(crate) fn told(&mut self, from: NodeId, reply: &Reply) {
+        let (generation, named) = match reply {
+            Reply::Names { generation, names } => (*generation, NodeSet::from_near_bytes(names)),
+            Reply::FarNames { generation, names } => (*generation, NodeSet::from_words(names)),
+            _ => return,
+        };
+        // A member that says nonsense may name anybody.
+        let named = named.unwrap_or_else(|| (1..NodeId::LIMIT).map(NodeId).collect());
+        self.answered(from, generation, named);
     }
 
     /// If all have answered: the view without the lives that nobody names, if there are any.

@@ -25,6 +25,8 @@ impl Services {
             match step {
                 Step::Call(to, call, then) => self.call(cx, to, call, then),
                 Step::Answer(caller, reply) => self.answer(cx, caller, reply),
+                Step::Welcome => self.send_welcomes(cx),
+                Step::SpreadView(view) => self.spread_view(cx, view),
                 Step::TakePart(info) => {
                     debug_assert_eq!(info.id.home(), cx.me());
                     let part = self.take_part(&info);
@@ -58,9 +60,13 @@ impl Services {
 
     /// Answers a call of this node or of another.
     pub(crate) fn answer(&mut self, cx: &mut Cx<'_>, caller: Caller, reply: peer::Reply) {
-        if self.coordinator.is_some() && self.calls.is_about_names(cx.me(), caller) {
-            self.answer_held(cx, caller, reply);
-        } else {
+        let about_names = self.calls.is_about_names(cx.me(), caller);
+        let coordinator = self.coordinator.as_mut().filter(|_| about_names);
+        let now = match coordinator {
+            Some(coordinator) => coordinator.hold(cx, &self.calls, caller, reply),
+            None => Some(reply),
+        };
+        if let Some(reply) = now {
             self.answer_now(cx, caller, reply);
         }
     }
@@ -116,7 +122,11 @@ impl Services {
                 let steps = self.sysv.call(cx, caller, call, coordinates);
                 return self.follow(cx, steps);
             }
-            Call::Log(_) | Call::TakeOver { .. } => self.about_standby(cx, caller.node, call),
+            Call::Log(decisions) => {
+                self.copy
+                    .log_arrived(cx, &mut self.disk, caller.node, decisions)
+            }
+            Call::TakeOver { term } => self.asked_to_promise(cx, caller.node, term),
             Call::Forget { segment } => {
                 if caller.node == sysv::keeper(segment).unwrap_or(cx.coordinator()) {
                     self.forget(cx, segment);
@@ -319,11 +329,16 @@ impl Services {
                 self.follow(cx, steps);
             }
             OnReply::Left => self.expelled(cx),
-            OnReply::Logged => self.logged(cx, from, &reply),
+            OnReply::Logged => {
+                let coordinator = self.coordinator.as_mut();
+                let steps = coordinator.map(|of| of.logged(cx, from, &reply));
+                self.follow(cx, steps.unwrap_or_default());
+            }
             OnReply::KnowsView(epoch) => {
-                self.names_told(from, &reply);
-                self.view_known(cx, from, epoch);
-                self.change_known(cx, from, epoch, &reply);
+                let coordinator = self.coordinator.as_mut();
+                let told =
+                    coordinator.and_then(|of| of.view_known(cx, &self.disk, (from, epoch), &reply));
+                self.follow(cx, told);
             }
             OnReply::Promised(term) => self.promised(cx, (from, term), reply),
             OnReply::HandedOver => self.send_handover(cx),

@@ -136,37 +136,9 @@ impl Services {
             coordinator.changes.note(before, &cx.shell.view);
         }
         for node in cx.shell.peers().iter() {
-            self.tell_change(cx, node);
-        }
-    }
-
-    /// Tells a member what it does not know of the others, unless it has been told something that
-    /// it has not answered yet.
-    fn tell_change(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        let Some(coordinator) = &mut self.coordinator else {
-            return;
-        };
-        if let Some(change) = coordinator.changes.next_for(node, &cx.shell.view) {
-            let then = OnReply::KnowsView(change.view.epoch);
-            self.call(cx, node, Call::MembersChange(Box::new(change)), then);
-        }
-    }
-
-    /// At the coordinator: a member has answered what it was told of others.
-    pub(super) fn change_known(
-        &mut self,
-        cx: &mut Cx<'_>,
-        from: NodeId,
-        epoch: u64,
-        reply: &peer::Reply,
-    ) {
-        let Some(coordinator) = &mut self.coordinator else {
-            return;
-        };
-        if cx.shell.config.far_numbers && cx.is_alive(from) {
-            let taken = !matches!(reply, peer::Reply::Refused(_));
-            coordinator.changes.answered(from, epoch, taken);
-            self.tell_change(cx, from);
+            let coordinator = self.coordinator.as_mut();
+            let told = coordinator.and_then(|of| of.tell_change(cx, node));
+            self.follow(cx, told);
         }
     }
 
@@ -323,7 +295,9 @@ impl Services {
                 self.spread_forget(cx, segment);
             }
         }
-        self.standby_gone(cx, node);
+        let coordinator = self.coordinator.as_mut();
+        let steps = coordinator.map(|of| of.standby_gone(cx, node));
+        self.follow(cx, steps.unwrap_or_default());
     }
 
     /// This node is no member any more. If it was leaving, that answers its leave request. Its

@@ -66,25 +66,6 @@ impl Services {
         named.without(&alive)
     }
 
-    /// At the coordinator: a member has told which lives it names.
-    pub(super) fn names_told(&mut self, from: NodeId, reply: &peer::Reply) {
-        let (generation, named) = match reply {
-            peer::Reply::Names { generation, names } => {
-                (*generation, NodeSet::from_near_bytes(names))
-            }
-            peer::Reply::FarNames { generation, names } => {
-                (*generation, NodeSet::from_words(names))
-            }
-            _ => return,
-        };
-        let Some(coordinator) = &mut self.coordinator else {
-            return;
-        };
-        // A member that says nonsense may name anybody.
-        let named = named.unwrap_or_else(|| (1..NodeId::LIMIT).map(NodeId).collect());
-        coordinator.checks.answered(from, generation, named);
-    }
-
     /// At the coordinator, after every input: if all members have answered, lives that nobody names
     /// leave the member view, and their numbers are free.
     pub(super) fn conclude_check(&mut self, cx: &mut Cx<'_>) {

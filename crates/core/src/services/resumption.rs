@@ -6,7 +6,7 @@
 
 use super::Services;
 use crate::config::{Life, Start};
-use crate::control::{Asking, KeptEntry, Resumption};
+use crate::control::{Asking, Resumption};
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::link::Sender;
@@ -15,7 +15,7 @@ use crate::shell::Cx;
 use crate::timers::Timer;
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{
-    Decision, Decisions, Health, Member, MemberView, Message, Refusal, Resume, Resumed,
+    Decision, Health, Member, MemberView, Message, Refusal, Resume, Resumed,
 };
 use pagemesh_wire::{NodeId, NodeSet, PublicKey};
 
@@ -267,42 +267,6 @@ impl Services {
 }
 
 impl Services {
-    /// This node, which coordinates, begins to write to its disk.
-    pub(super) fn begin_to_keep(&mut self, cx: &Cx<'_>) {
-        if cx.shell.config.keeps {
-            self.disk.add(beginning(cx));
-        }
-    }
-
-    /// At the standby: a copy of the coordinator's decisions goes to the disk.
-    pub(super) fn keep_copy(&mut self, cx: &Cx<'_>, decisions: Decisions) {
-        if decisions.first == 0 {
-            self.disk.begin_anew();
-            self.disk.add(beginning(cx));
-        }
-        for entry in decisions.entries {
-            self.disk.add(KeptEntry::Decisions(entry));
-        }
-        self.disk.add_view(&cx.shell.view);
-    }
-
-    /// Ends an input: gives the disk what it changed.
-    pub(super) fn keep(&mut self, cx: &mut Cx<'_>) {
-        if !cx.shell.config.keeps {
-            return;
-        }
-        let is_standby = cx.shell.view.standby == cx.me() && cx.me() != NodeId::NONE;
-        let in_role = self.coordinator.is_some() || is_standby;
-        // A node that is the standby no more writes that, too.
-        if in_role || self.disk.in_role {
-            self.disk.add_view(&cx.shell.view);
-        }
-        self.disk.in_role = in_role;
-        if let Some((batch, entries)) = self.disk.take_batch() {
-            cx.push(Effect::Keep { batch, entries });
-        }
-    }
-
     /// The disk has batches up to this one.
     pub(super) fn kept(&mut self, cx: &mut Cx<'_>, batch: u64) {
         self.disk.kept(batch);
@@ -311,9 +275,6 @@ impl Services {
 
     /// Everything has to be written to the disk once more.
     pub(super) fn keep_anew(&mut self, cx: &Cx<'_>) {
-        if !cx.shell.config.keeps {
-            return;
-        }
         let decisions = match &self.coordinator {
             Some(coordinator) => {
                 let mut copy = vec![Decision::Anew];
@@ -324,25 +285,8 @@ impl Services {
             None if cx.shell.view.standby == cx.me() => self.copy.decisions(),
             None => return,
         };
-        self.disk.begin_anew();
-        self.disk.add(beginning(cx));
-        self.disk.add(KeptEntry::Decisions(decisions));
-        self.disk.add_view(&cx.shell.view);
+        self.disk.keep_anew(cx, decisions);
     }
-}
-
-/// The entry with which this node begins to write.
-fn beginning(cx: &Cx<'_>) -> KeptEntry {
-    let (cluster, node) = (cx.shell.cluster, cx.me());
-    if cx.coordinator() == node {
-        let term = cx.shell.view.term;
-        return KeptEntry::Life {
-            cluster,
-            node,
-            term,
-        };
-    }
-    KeptEntry::Standby { cluster, node }
 }
 
 fn taken(node: NodeId) -> Refusal {
