@@ -82,7 +82,11 @@ impl Services {
                     self.end_rejoin(cx);
                 }
             }
-            Message::Resume(resume) => self.asked_to_resume(cx, from, &header, &resume),
+            Message::Resume(resume) => {
+                let coordinates = self.coordinator.is_some();
+                self.membership
+                    .asked_to_resume(cx, from, &header, &resume, coordinates);
+            }
             Message::Resumed(resumed) => self.promised_to_resume(cx, from, &header, resumed),
             Message::Redirect { incarnation, to } => {
                 if incarnation == cx.shell.config.incarnation {

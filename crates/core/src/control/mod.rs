@@ -23,7 +23,7 @@ pub(crate) use copy::{Answered, DecisionCopy};
 pub(crate) use disk_log::DiskLog;
 pub(crate) use kept::next_number;
 pub use kept::{Kept, KeptEntry};
-pub(crate) use promotion::{Asking, Promotion};
+pub(crate) use promotion::{Asking, Due, Promotion, not_standby};
 pub(crate) use resumption::Resumption;
 pub(crate) use standby_log::StandbyLog;
 

@@ -7,11 +7,13 @@ mod coordinator;
 mod decisions;
 mod doubt;
 mod name_check;
+mod promises;
 mod upgrade;
 
 pub(crate) use coordinator::{Coordinator, Verdict};
 pub(crate) use doubt::{Doubt, tells_programs};
 use pagemesh_sorted::SortedMap;
+pub(crate) use promises::taken;
 pub(crate) use upgrade::{Upgrade, knows_programs, with_known_programs};
 
 use crate::backoff::Backoff;
@@ -334,33 +336,25 @@ impl Membership {
         }
     }
 
-    /// This node promises to believe no coordinator of a term before this one.
-    pub(crate) fn promise(&mut self, cx: &Cx<'_>, term: Term) {
-        self.promised = (term, cx.now + patience(cx));
-    }
-
-    /// This node promises the same to a coordinator that goes on from its disk.
-    pub(crate) fn promise_resumer(
-        &mut self,
-        cx: &Cx<'_>,
-        term: Term,
-        (incarnation, key): (Incarnation, PublicKey),
-    ) {
-        self.promise(cx, term);
-        self.resumer = Some((term, incarnation, key));
-    }
-
-    /// Whether this node has promised to believe no coordinator before this one.
-    pub(crate) fn awaits(&self, header: &Header, key: PublicKey) -> bool {
-        let known = (header.term, header.incarnation, key);
-        self.resumer == Some(known) && header.from == header.term.coordinator()
-    }
-
-    /// The key of the coordinator that goes on from its disk, if this node has promised to believe it
-    /// and does not know it as a member yet.
-    pub(crate) fn awaited(&self, known: Term) -> Option<PublicKey> {
-        let (term, _, key) = self.resumer?;
-        (term > known).then_some(key)
+    /// This node is a member from now on, as it believes alone.
+    pub(crate) fn admit_self(&mut self, cx: &mut Cx<'_>, node: NodeId, mut view: MemberView) {
+        let config = &cx.shell.config;
+        view.members.push(Member {
+            id: node,
+            name: config.name.clone(),
+            address: config.address,
+            incarnation: config.incarnation,
+            key: config.key,
+            health: Health::Alive,
+            program: config.program,
+        });
+        self.standing = Standing::Member;
+        self.follow(cx.now);
+        self.begin_life(view.generation);
+        cx.shell.me = node;
+        cx.shell.set_view(view);
+        cx.emit(Event::Admitted { node });
+        cx.arm(cx.now, Timer::Heartbeat);
     }
 
     /// Sends a heartbeat.

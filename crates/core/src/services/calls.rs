@@ -126,7 +126,11 @@ impl Services {
                 self.copy
                     .log_arrived(cx, &mut self.disk, caller.node, decisions)
             }
-            Call::TakeOver { term } => self.asked_to_promise(cx, caller.node, term),
+            Call::TakeOver { term } => {
+                let coordinates = self.coordinator.is_some();
+                self.membership
+                    .asked_to_promise(cx, caller.node, term, coordinates)
+            }
             Call::Forget { segment } => {
                 if caller.node == sysv::keeper(segment).unwrap_or(cx.coordinator()) {
                     self.forget(cx, segment);

@@ -3,6 +3,7 @@
 use super::Services;
 use crate::caller::Caller;
 use crate::continuation::Continuation;
+use crate::control::Promotion;
 use crate::effect::Reply;
 use crate::input::Request;
 use crate::limits::GROUPS;
@@ -353,7 +354,7 @@ impl Services {
         had |= self.locks.cancel(ticket);
         had |= self.rejoin.cancel(ticket);
         had |= self.sysv.withdraw(ticket);
-        had |= self.withdraw_promotion(ticket);
+        had |= Promotion::withdraw(&mut self.promotion, ticket);
         if self.membership.upgrade.withdraw(ticket) {
             self.tell_program(cx, Upgrade::tells);
             had = true;

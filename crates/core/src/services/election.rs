@@ -57,12 +57,7 @@ impl Services {
         if !still || term <= self.membership.fence(cx) {
             return cx.emit(Event::Stale {});
         }
-        self.promotion = Some(Promotion {
-            ticket: None,
-            since: cx.now,
-            asking: None,
-            kept: Some(kept),
-        });
+        self.promotion = Some(Promotion::elected(kept, cx.now));
         self.ask_for_promises(cx, term);
     }
 }

@@ -3,14 +3,11 @@
 //! node (`election.rs`).
 
 use super::Services;
-use crate::control::{Asking, DecisionCopy, Promotion};
-use crate::effect::{Effect, Reply};
+use crate::control::{DecisionCopy, Due, Promotion, not_standby};
+use crate::effect::Reply;
 use crate::event::Event;
-use crate::limits::PROMISE;
 use crate::membership::{Coordinator, Standing, with_known_programs};
-use crate::on_reply::OnReply;
 use crate::shell::Cx;
-use core::time::Duration;
 use pagemesh_wire::peer::{self, Call, Health, MemberView, Refusal};
 use pagemesh_wire::{NodeId, NodeSet, Term, Ticket};
 
@@ -35,26 +32,8 @@ impl Services {
             under_way.ticket = Some(ticket);
             return;
         }
-        self.promotion = Some(Promotion {
-            ticket: Some(ticket),
-            since: cx.now,
-            asking: None,
-            kept: None,
-        });
+        self.promotion = Some(Promotion::by(ticket, cx.now));
         self.promotion_due(cx);
-    }
-
-    /// The person has withdrawn the request. Members that were asked already are not told; the
-    /// promotion goes on.
-    pub(super) fn withdraw_promotion(&mut self, ticket: Ticket) -> bool {
-        let asked = |promotion: &&mut Promotion| promotion.ticket == Some(ticket);
-        let Some(promotion) = self.promotion.as_mut().filter(asked) else {
-            return false;
-        };
-        promotion.ticket = None;
-        self.promotion
-            .take_if(|promotion| promotion.asking.is_none());
-        true
     }
 
     /// Goes on with a promotion; called with each heartbeat.
@@ -62,79 +41,25 @@ impl Services {
         let Some(promotion) = &mut self.promotion else {
             return;
         };
-        let heard = self.membership.coordinator_heard;
-        match &mut promotion.asking {
-            None if heard > promotion.since => {
-                let why = refuse_living(&cx.shell.view, cx.now - heard);
-                self.end_promotion(cx, Err(why));
-            }
-            None if self.membership.coordinator_silent(cx) => self.ask_members(cx),
-            None => {}
-            Some(asking) => {
-                let waited = cx.now - asking.since;
-                if waited > cx.pace().dead_after {
-                    asking.give_up();
-                } else if cx.shell.config.elected && waited > promise_time(cx) {
-                    cx.push(Effect::ListAsking { term: asking.term });
-                }
-                self.take_over_if_known(cx);
-            }
+        let membership = &self.membership;
+        let silent = membership.coordinator_silent(cx);
+        let coordinator = (membership.coordinator_heard, silent);
+        match promotion.due(cx, coordinator, membership.fence(cx)) {
+            Due::Wait => {}
+            Due::Ask(term) => self.ask_for_promises(cx, term),
+            Due::TakeOver => self.take_over_if_known(cx),
+            Due::End(why) => self.end_promotion(cx, Err(why)),
         }
     }
 
-    /// Asks all members but the silent coordinator to believe no older coordinator any more.
-    fn ask_members(&mut self, cx: &mut Cx<'_>) {
-        let me = cx.me();
-        match self.membership.fence(cx).next(me) {
-            Some(term) => self.ask_for_promises(cx, term),
-            None => {
-                let why = "the cluster has had all coordinators that it can have: start a new one";
-                self.end_promotion(cx, Err(why.into()));
-            }
-        }
-    }
-
-    /// Asks the same for this term.
+    /// Asks all members but the silent coordinator to believe no older coordinator than this term's.
     pub(super) fn ask_for_promises(&mut self, cx: &mut Cx<'_>, term: Term) {
-        let mut missing = cx.shell.peers();
-        missing.remove(cx.coordinator());
         self.membership.promise(cx, term);
         if let Some(promotion) = &mut self.promotion {
-            promotion.asking = Some(Asking {
-                term,
-                since: cx.now,
-                missing: missing.clone(),
-                silent: NodeSet::EMPTY,
-                view: cx.shell.view.clone(),
-            });
-        }
-        for node in missing.iter() {
-            self.call(cx, node, Call::TakeOver { term }, OnReply::Promised(term));
+            let steps = promotion.ask(cx, term);
+            self.follow(cx, steps);
         }
         self.take_over_if_known(cx);
-    }
-
-    /// The standby asks this node to believe no older coordinator.
-    pub(super) fn asked_to_promise(
-        &mut self,
-        cx: &Cx<'_>,
-        from: NodeId,
-        term: Term,
-    ) -> peer::Reply {
-        let view = &cx.shell.view;
-        let no = |why: String| peer::Reply::Refused(Refusal::Invalid(why));
-        // A store that elects has fenced this coordinator off already.
-        if self.coordinator.is_some() && !cx.shell.config.elected {
-            return no(format!("{} coordinates, and is alive", cx.me()));
-        }
-        if term.coordinator() != from || term <= self.membership.fence(cx) {
-            return no("another node has been asked to coordinate meanwhile".into());
-        }
-        if view.standby != from && view.standby != NodeId::NONE {
-            return no(not_standby(view));
-        }
-        self.membership.promise(cx, term);
-        peer::Reply::Members(view.clone())
     }
 
     /// A member has answered, or is gone.
@@ -144,9 +69,8 @@ impl Services {
         (from, term): (NodeId, Term),
         reply: peer::Reply,
     ) {
-        let asking = self.promotion.as_mut();
-        let asking = asking.and_then(|promotion| promotion.asking.as_mut());
-        let Some(asking) = asking.filter(|asking| asking.term == term) else {
+        let promotion = self.promotion.as_mut();
+        let Some(asking) = promotion.and_then(|promotion| promotion.asking_in(term)) else {
             return;
         };
         match reply {
@@ -160,30 +84,25 @@ impl Services {
 
     /// The store knows these members to live, though they may not be reached from here.
     pub(super) fn asking(&mut self, cx: &mut Cx<'_>, term: Term, nodes: NodeSet) {
-        let patience = promise_time(cx);
-        let asking = self.promotion.as_mut();
-        let asking = asking.and_then(|promotion| promotion.asking.as_mut());
-        let overdue =
-            |asking: &&mut Asking| asking.term == term && cx.now - asking.since > patience;
-        match asking.filter(overdue) {
-            Some(asking) => asking.give_up_others(nodes),
-            None => return cx.emit(Event::Stale {}),
+        let promotion = self.promotion.as_mut();
+        match promotion.and_then(|promotion| promotion.asking_in(term)) {
+            Some(asking) if asking.is_overdue(cx) => asking.give_up_others(nodes),
+            _ => return cx.emit(Event::Stale {}),
         }
         self.take_over_if_known(cx);
     }
 
     pub(super) fn end_promotion(&mut self, cx: &mut Cx<'_>, result: Result<(), String>) {
         if let Some(promotion) = self.promotion.take() {
-            tell_promoter(cx, &promotion, result);
+            promotion.tell(cx, result);
         }
     }
 
     /// Takes over if all members have answered. The promotion ends first: the deaths that the new
     /// view tells of end the questions that were not answered.
     fn take_over_if_known(&mut self, cx: &mut Cx<'_>) {
-        let is_known = |asking: &Asking| asking.missing.is_empty();
-        let asked = |promotion: &mut Promotion| promotion.asking.as_ref().is_some_and(is_known);
-        let Some(mut promotion) = self.promotion.take_if(asked) else {
+        let is_known = |promotion: &mut Promotion| promotion.is_known();
+        let Some(mut promotion) = self.promotion.take_if(is_known) else {
             return;
         };
         let Some(asking) = promotion.asking.take() else {
@@ -192,7 +111,7 @@ impl Services {
         let view = asking.view;
         if view.living().all(|member| member.id != cx.me()) {
             // The others know that this node was declared dead.
-            tell_promoter(cx, &promotion, Err(Refusal::NotMember.to_string()));
+            promotion.tell(cx, Err(Refusal::NotMember.to_string()));
             return self.expelled(cx);
         }
         let kept = promotion.kept.take();
@@ -204,23 +123,7 @@ impl Services {
         if elected {
             self.keep_anew(cx);
         }
-        tell_promoter(cx, &promotion, Ok(()));
-    }
-}
-
-/// How long an elected node waits for all promises.
-fn promise_time(cx: &Cx<'_>) -> Duration {
-    cx.pace().heartbeat * PROMISE
-}
-
-/// Answers the person who asked for a promotion.
-fn tell_promoter(cx: &mut Cx<'_>, promotion: &Promotion, result: Result<(), String>) {
-    let Some(ticket) = promotion.ticket else {
-        return;
-    };
-    match result {
-        Ok(()) => cx.reply(ticket, Reply::Done),
-        Err(why) => cx.refuse(ticket, Refusal::Invalid(why)),
+        promotion.tell(cx, Ok(()));
     }
 }
 
@@ -315,26 +218,4 @@ fn succeeding(mut view: MemberView, term: Term, silent: NodeSet) -> MemberView {
         }
     }
     view
-}
-
-fn not_standby(view: &MemberView) -> String {
-    match view.member(view.standby) {
-        Some(standby) => format!(
-            "this node is not the standby: {} is; run `pagemesh promote` on its host, {} ({})",
-            standby.id, standby.name, standby.address
-        ),
-        None => "the cluster has no standby: no node has a whole copy of what the coordinator \
-                 knows; let the coordinator go on, or end all daemons and start anew"
-            .into(),
-    }
-}
-
-fn refuse_living(view: &MemberView, ago: Duration) -> String {
-    let coordinator = view.term.coordinator();
-    let address = view.member(coordinator).map(|member| member.address);
-    let at = address.map_or_else(String::new, |address| format!(" at {address}"));
-    format!(
-        "{coordinator}{at} coordinates and was heard {ago:.1?} ago; only a coordinator that is \
-         silent can be replaced: end its daemon first"
-    )
 }

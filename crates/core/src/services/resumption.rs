@@ -7,17 +7,14 @@
 use super::Services;
 use crate::config::{Life, Start};
 use crate::control::{Asking, Resumption};
-use crate::effect::Effect;
 use crate::event::Event;
 use crate::link::Sender;
-use crate::membership::Standing;
+use crate::membership::{Standing, taken};
 use crate::shell::Cx;
 use crate::timers::Timer;
+use pagemesh_wire::NodeSet;
 use pagemesh_wire::header::Header;
-use pagemesh_wire::peer::{
-    Decision, Health, Member, MemberView, Message, Refusal, Resume, Resumed,
-};
-use pagemesh_wire::{NodeId, NodeSet, PublicKey};
+use pagemesh_wire::peer::{Decision, Refusal, Resumed};
 
 impl Services {
     /// Starts the node, if it is to go on from its disk: asks all members.
@@ -43,7 +40,7 @@ impl Services {
         }
         self.membership.standing = Standing::Resuming;
         let backoff = cx.backoff(Timer::Join);
-        self.resumption = Some(Box::new(Resumption {
+        let resumption = Resumption {
             kept,
             node,
             asking: Asking {
@@ -55,123 +52,19 @@ impl Services {
             },
             later,
             backoff,
-        }));
-        cx.shell.cluster = cluster;
-        self.ask_to_resume(cx);
-        self.go_on_if_known(cx);
-    }
-
-    /// Asks members that have not answered.
-    fn ask_to_resume(&self, cx: &mut Cx<'_>) {
-        let Some(resumption) = &self.resumption else {
-            return;
         };
-        let Asking { term, missing, .. } = &resumption.asking;
-        let term = *term;
-        if cx.shell.config.elected {
-            cx.push(Effect::Renew { term });
-        }
-        let mut tried = resumption.kept.lives().to_vec();
-        tried.retain(|other| *other != term);
-        let known = resumption.kept.view().term;
-        for node in missing.iter() {
-            let view = resumption.kept.view();
-            let Some(address) = view.member(node).map(|member| member.address) else {
-                continue;
-            };
-            let message = Message::Resume(Resume {
-                term,
-                known,
-                tried: tried.clone(),
-            });
-            let mut header = cx.header_of(node, &message);
-            (header.from, header.term) = (resumption.node, term);
-            cx.push(Effect::Send {
-                address,
-                header,
-                message: Box::new(message),
-                page: None,
-            });
-        }
+        cx.shell.cluster = cluster;
+        resumption.ask(cx);
+        self.resumption = Some(Box::new(resumption));
+        self.go_on_if_known(cx);
     }
 
     /// Asks again, or gives up those who do not answer.
     pub(super) fn resumption_due(&mut self, cx: &mut Cx<'_>) {
-        let Some(resumption) = &mut self.resumption else {
-            return;
-        };
-        if !cx.fire(&mut resumption.backoff, Timer::Join) {
-            return;
+        let resumption = self.resumption.as_mut();
+        if resumption.is_some_and(|resumption| resumption.due(cx)) {
+            self.go_on_if_known(cx);
         }
-        if cx.now - resumption.asking.since > cx.pace().dead_after {
-            resumption.asking.give_up();
-        }
-        self.ask_to_resume(cx);
-        self.go_on_if_known(cx);
-    }
-
-    /// A coordinator that goes on from its disk asks this node to believe no older one.
-    pub(crate) fn asked_to_resume(
-        &mut self,
-        cx: &mut Cx<'_>,
-        (source, key): Sender,
-        header: &Header,
-        resume: &Resume,
-    ) {
-        let here = header.cluster == cx.shell.cluster && header.to == cx.me();
-        if self.membership.standing != Standing::Member || !here {
-            return cx.emit(Event::Stranger {});
-        }
-        let incarnation = header.incarnation;
-        let term = resume.term;
-        let message = match self.may_resume(cx, header, resume, key) {
-            Ok(()) => {
-                self.membership
-                    .promise_resumer(cx, term, (incarnation, key));
-                let view = cx.shell.view.clone();
-                Message::Resumed(Resumed {
-                    incarnation,
-                    term,
-                    view,
-                })
-            }
-            Err(why) => Message::Unwelcome { incarnation, why },
-        };
-        let header = Header {
-            version: header.version,
-            ..cx.header(header.from)
-        };
-        cx.push(Effect::Send {
-            address: source,
-            header,
-            message: Box::new(message),
-            page: None,
-        });
-    }
-
-    fn may_resume(
-        &self,
-        cx: &Cx<'_>,
-        header: &Header,
-        Resume { term, known, tried }: &Resume,
-        key: PublicKey,
-    ) -> Result<(), Refusal> {
-        let by = cx.coordinator();
-        if header.from != term.coordinator() || header.term != *term || !header.from.is_valid() {
-            let why = "a coordinator that goes on names itself in its term";
-            return Err(Refusal::Invalid(why.into()));
-        }
-        if cx.shell.view.member(header.from).is_some() {
-            return Err(taken(header.from));
-        }
-        let again = self.membership.awaits(header, key);
-        let fenced = *term <= self.membership.fence(cx) && !again;
-        let here = cx.shell.view.term;
-        let is_newest = here <= *known || tried.contains(&here);
-        if self.coordinator.is_some() || fenced || !is_newest {
-            return Err(Refusal::Superseded { by });
-        }
-        Ok(())
     }
 
     /// A member has promised to believe no coordinator before this node.
@@ -180,37 +73,20 @@ impl Services {
         cx: &mut Cx<'_>,
         (_, key): Sender,
         header: &Header,
-        Resumed {
-            incarnation,
-            term,
-            view,
-        }: Resumed,
+        resumed: Resumed,
     ) {
-        let asked = incarnation == cx.shell.config.incarnation;
+        let asked = resumed.incarnation == cx.shell.config.incarnation;
         let Some(resumption) = self.resumption.as_mut().filter(|_| asked) else {
             return cx.emit(Event::Stale {});
         };
-        let from = (header.from, header.incarnation, key);
-        let known = |member: &Member| (member.id, member.incarnation, member.key) == from;
-        let is_member = resumption.kept.view().living().any(known);
-        if !is_member || term != resumption.asking.term || header.cluster != cx.shell.cluster {
-            return cx.emit(Event::Stranger {});
+        if resumption.promised(cx, key, header, resumed) {
+            self.go_on_if_known(cx);
         }
-        resumption.asking.answered(header.from, view);
-        self.go_on_if_known(cx);
     }
 
     /// Takes over if all members have answered, or count as dead.
     fn go_on_if_known(&mut self, cx: &mut Cx<'_>) {
-        if let Some(resumption) = &mut self.resumption
-            && resumption.asking.missing.is_empty()
-            && !resumption.later.is_empty()
-        {
-            resumption.asking.missing = core::mem::take(&mut resumption.later);
-            resumption.asking.since = cx.now;
-            return self.ask_to_resume(cx);
-        }
-        let known = |resumption: &mut Box<Resumption>| resumption.asking.missing.is_empty();
+        let known = |resumption: &mut Box<Resumption>| resumption.is_known(cx);
         let Some(resumption) = self.resumption.take_if(known) else {
             return;
         };
@@ -237,36 +113,13 @@ impl Services {
         } = asking;
         // These are lives of which this node's disk knows nothing, and which were not asked.
         let silent = silent.without(&forgotten);
-        self.admit_self(cx, node, view);
+        self.membership.admit_self(cx, node, view);
         let view = cx.shell.view.clone();
         self.take_over(cx, view, term, silent);
         self.keep_anew(cx);
         cx.emit(Event::Resumed {});
     }
 
-    /// This node is a member from now on, as it believes alone.
-    fn admit_self(&mut self, cx: &mut Cx<'_>, node: NodeId, mut view: MemberView) {
-        let config = &cx.shell.config;
-        view.members.push(Member {
-            id: node,
-            name: config.name.clone(),
-            address: config.address,
-            incarnation: config.incarnation,
-            key: config.key,
-            health: Health::Alive,
-            program: config.program,
-        });
-        self.membership.standing = Standing::Member;
-        self.membership.follow(cx.now);
-        self.membership.begin_life(view.generation);
-        cx.shell.me = node;
-        cx.shell.set_view(view);
-        cx.emit(Event::Admitted { node });
-        cx.arm(cx.now, Timer::Heartbeat);
-    }
-}
-
-impl Services {
     /// The disk has batches up to this one.
     pub(super) fn kept(&mut self, cx: &mut Cx<'_>, batch: u64) {
         self.disk.kept(batch);
@@ -287,12 +140,4 @@ impl Services {
         };
         self.disk.keep_anew(cx, decisions);
     }
-}
-
-fn taken(node: NodeId) -> Refusal {
-    let why = format!(
-        "{node}, the number of the coordinator that goes on from its disk, is taken: start the \
-         daemon again, and it takes another one"
-    );
-    Refusal::Invalid(why)
 }
