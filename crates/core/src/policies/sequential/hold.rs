@@ -47,7 +47,7 @@ impl Sequential {
         }
         let until = cx.now + HOLD_LEASE;
         self.hold = Some(Hold { client, until });
-        for page in self.pages_where(|page| page.rights == Rights::Write) {
+        for page in self.pages.those(|page| page.rights == Rights::Write) {
             self.at(cx, page, |context| context.downgrade());
         }
         cx.reply(ticket, Reply::Done);
@@ -75,7 +75,7 @@ impl Sequential {
         if self.hold.take_if(|hold| hold.client == client).is_none() {
             return;
         }
-        for page in self.pages_where(|page| page.own.busy().is_some()) {
+        for page in self.pages.those(|page| page.own.busy().is_some()) {
             self.at(cx, page, |context| context.leave_if_due());
         }
     }

@@ -30,14 +30,14 @@ impl Sequential {
         if !self.pin_jobs.is_empty() {
             return Some("the write lock that a program waited for".into());
         }
-        let pages = self.pages_where(|page| is_only_here(page, me));
+        let pages = self.pages.those(|page| is_only_here(page, me));
         (!pages.is_empty()).then(|| named(&pages))
     }
 
     /// Drops everything; returns the accesses that wait.
     pub(super) fn drop_all(&mut self, cx: &mut Cx<'_>) -> Vec<Waiting> {
         let mut waiting = Vec::new();
-        for index in self.pages_where(|_| true) {
+        for index in self.pages.those(|_| true) {
             self.at(cx, index, |context| {
                 context.evict(false);
                 if let Some(busy) = context.page.own.busy_if_any() {

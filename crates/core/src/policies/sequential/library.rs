@@ -63,7 +63,7 @@ impl Sequential {
     }
 
     fn library_advance(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
-        let timer = self.timer(page);
+        let timer = self.rules.timer(page);
         let Some(library) = self.libraries.get_mut(&page) else {
             return;
         };
@@ -102,7 +102,7 @@ impl Sequential {
 
     /// Repeats the handing out of a request that was not reported as served.
     pub(super) fn library_due(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
-        let timer = self.timer(page);
+        let timer = self.rules.timer(page);
         let Some(library) = self.libraries.get_mut(&page) else {
             return;
         };

@@ -49,7 +49,6 @@ use context::{Deferred, PageContext};
 use feeds::Feeds;
 use hold::Hold;
 use library::Library;
-use messages::Body;
 use page::Page;
 use pagemesh_sorted::SortedMap;
 use pagemesh_wire::local::{PageLine, PageState};
@@ -77,6 +76,10 @@ impl Rules {
             segment: self.segment,
             page,
         }
+    }
+
+    fn timer(&self, page: PageIndex) -> Timer {
+        Timer::Subject(self.subject(page))
     }
 }
 
@@ -223,7 +226,7 @@ impl Sequential {
         self.prefetch.client_gone(client);
         self.end_hold(cx, client);
         self.replicas.waiting.client_gone(client);
-        let pinned = self.pages_where(|page| {
+        let pinned = self.pages.those(|page| {
             page.own
                 .busy()
                 .is_some_and(|busy| busy.more.pins.iter().any(|pin| pin.client == client))
@@ -235,7 +238,7 @@ impl Sequential {
 
     fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         self.library_forget(cx, node);
-        for page in self.pages_where(|_| true) {
+        for page in self.pages.those(|_| true) {
             self.at(cx, page, |context| context.member_gone(node));
         }
     }
@@ -245,25 +248,10 @@ impl Sequential {
         self.libraries.clear();
         self.hold = None;
         self.prefetch = Prefetch::default();
-        for page in self.pages_where(|_| true) {
+        for page in self.pages.those(|_| true) {
             self.at(cx, page, |context| context.expelled());
         }
         self.forget_replicas(cx);
-    }
-
-    /// A message between a node and its backup.
-    fn about_replicas(&mut self, cx: &mut Cx<'_>, from: NodeId, said: &Payload, page: bool) {
-        match Body::read(said).filter(|_| self.replicas.on) {
-            Some(Body::Page(kept)) => self.keep_page(cx, from, kept, !page),
-            _ if page => cx.emit(Event::Malformed {}),
-            Some(Body::Keep(keep)) => self.keep(cx, from, keep),
-            Some(Body::Kept(kept)) => self.kept(cx, from, kept),
-            Some(Body::Leaving) => self.backup_leaves(cx, from),
-            Some(Body::Free) => self.freed(cx, from),
-            Some(Body::Release(pages)) => self.released(cx, from, &pages),
-            Some(Body::Drop(pages)) => self.drop_older(cx, &pages),
-            None => cx.emit(Event::Malformed {}),
-        }
     }
 
     fn page_due(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
@@ -305,18 +293,6 @@ impl Sequential {
         if asked {
             self.relieve(cx);
         }
-    }
-
-    fn pages_where(&self, pick: impl Fn(&Page) -> bool) -> Vec<PageIndex> {
-        self.pages
-            .iter()
-            .filter(|(_, page)| pick(page))
-            .map(|(index, _)| index)
-            .collect()
-    }
-
-    fn timer(&self, page: PageIndex) -> Timer {
-        Timer::Subject(self.rules.subject(page))
     }
 }
 
@@ -371,7 +347,10 @@ impl Hooks for Sequential {
             Message::SendCopies(copies) => self.send_copies(cx, &copies),
             Message::Policy(said) => self.about_replicas(cx, from, &said.body, false),
             Message::PolicyPage(said) => self.about_replicas(cx, from, &said.body, true),
-            Message::PolicyUndelivered(_) => self.came_back(cx, from),
+            Message::PolicyUndelivered(_) => {
+                let (replicas, segment) = self.with_pages();
+                replicas.came_back(cx, segment, from);
+            }
             message => self.page_message(cx, from, message),
         }
         self.replicas.met(from);
@@ -410,7 +389,9 @@ impl Hooks for Sequential {
                 self.met.remove(node);
                 self.feeds.forget(node);
                 self.member_gone(cx, node);
-                self.replica_gone(cx, node);
+                let (replicas, segment) = self.with_pages();
+                replicas.member_gone(cx, segment, node);
+                self.pump(cx);
             }
             Gone::Membership => self.expelled(cx),
         }
@@ -466,10 +447,13 @@ impl Hooks for Sequential {
         }
         self.prefetch.willneed_ranges.clear();
         // After this node has left, it cannot acknowledge invalidations: it drops its copies first.
-        for page in self.pages_where(|page| page.own.hint != me && page.rights > Rights::None) {
+        for page in self
+            .pages
+            .those(|page| page.own.hint != me && page.rights > Rights::None)
+        {
             self.at(cx, page, |context| context.evict(false));
         }
-        let owned = self.pages_where(|page| page.own.hint == me);
+        let owned = self.pages.those(|page| page.own.hint == me);
         let passing = self
             .pages
             .iter()
@@ -549,7 +533,11 @@ impl SyncHooks for Sequential {
     }
 
     fn prepare(&mut self, cx: &mut Cx<'_>, _: Outgoing<'_>, then: &Continuation) -> bool {
-        self.is_committed(cx, then)
+        let committed = self.replicas.is_committed(cx, then);
+        if !committed {
+            self.pump(cx);
+        }
+        committed
     }
 
     fn release(&mut self, _: &mut Cx<'_>, _: NodeId, _: &Payload) -> Payload {

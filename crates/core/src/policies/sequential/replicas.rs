@@ -15,12 +15,13 @@
 //! was at one instant, and nothing is missing that any of them has seen. What others have seen of a page is
 //! on two living nodes, or on one whose `unreplicated` is not zero.
 
-use super::Sequential;
 use super::book::{Book, Replica};
 use super::context::PageContext;
 use super::messages::{Body, Keep, KeepPage, Kept, PAGES};
 use super::page::Page;
+use super::table::Table;
 use super::wards::Ward;
+use super::{Rules, Sequential};
 use crate::backoff::Backoff;
 use crate::continuation::Continuation;
 use crate::effect::{Effect, Mappings, Rights, Source};
@@ -32,8 +33,9 @@ use crate::timers::Timer;
 use core::time::Duration;
 use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{self, Access, Message, Payload, PolicyMessage, Refusal};
-use pagemesh_wire::{NodeId, NodeSet, PageIndex, Version};
+use pagemesh_wire::{NodeId, NodeSet, PageIndex, SegmentId, Version};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// A node that is alone looks so often whether there is a backup.
 const ALONE: Duration = Duration::from_millis(500);
@@ -107,6 +109,45 @@ impl Commit {
     }
 }
 
+/// The settings and pages of the segment that has replicas.
+#[derive(Clone, Copy)]
+pub(super) struct SegmentPages<'a> {
+    pub(super) rules: Rules,
+    pub(super) pages: &'a Table,
+}
+
+impl SegmentPages<'_> {
+    pub(super) fn id(self) -> SegmentId {
+        self.rules.segment
+    }
+
+    pub(super) fn timer(self) -> Timer {
+        Timer::Segment(self.rules.segment)
+    }
+
+    pub(super) fn say(self, cx: &mut Cx<'_>, to: NodeId, body: &Body) {
+        cx.send(to, Message::Policy(self.envelope(body)));
+    }
+
+    fn envelope(self, body: &Body) -> PolicyMessage {
+        PolicyMessage {
+            segment: self.rules.segment,
+            body: Payload::of(body),
+        }
+    }
+
+    fn introduce(self, cx: &mut Cx<'_>, to: NodeId) {
+        let segment = self.rules.segment;
+        cx.ready(Continuation::Introduce { to, segment });
+    }
+
+    /// Whether a page is on its way from here to another node.
+    pub(super) fn is_passing(self, page: PageIndex) -> bool {
+        let page = self.pages.get(page);
+        page.is_some_and(|page| page.own.passing().is_some())
+    }
+}
+
 impl Replicas {
     /// Of a segment with so many pages, which has none until it is told.
     pub(super) fn of(size: u32) -> Self {
@@ -143,84 +184,30 @@ impl Replicas {
         self.released_later = self.released_later.without(over);
         self.introduced = self.introduced.filter(|node| !over.contains(*node));
     }
-}
-
-impl Sequential {
-    pub(super) fn say(&self, cx: &mut Cx<'_>, to: NodeId, body: &Body) {
-        cx.send(to, Message::Policy(self.envelope(body)));
-    }
-
-    fn envelope(&self, body: &Body) -> PolicyMessage {
-        PolicyMessage {
-            segment: self.rules.segment,
-            body: Payload::of(body),
-        }
-    }
-
-    fn segment_timer(&self) -> Timer {
-        Timer::Segment(self.rules.segment)
-    }
-
-    /// Begins a commit if something waits for one, looks for a backup, and for pages without an owner.
-    pub(super) fn pump(&mut self, cx: &mut Cx<'_>) {
-        if !self.replicas.on {
-            return;
-        }
-        self.introduce_coordinator(cx);
-        self.ask_for_orphans(cx);
-        if !self.look_for_backup(cx) {
-            return self.go_on_alone(cx);
-        }
-        if self.replicas.commit.is_some() {
-            return;
-        }
-        let book = &self.replicas.book;
-        let hurry = !book.wanted.is_empty() || !book.endangered.is_empty();
-        if hurry || self.replicas.waiting.is_any() {
-            self.begin_commit(cx);
-        } else if !book.behind.is_empty() {
-            self.look_later(cx, IDLE);
-        }
-        if self.replicas.commit.is_none() {
-            self.part_with_leavers(cx);
-        }
-    }
 
     /// Whether there is a backup.
     fn look_for_backup(&mut self, cx: &Cx<'_>) -> bool {
-        if self.replicas.book.backup.is_none() {
+        if self.book.backup.is_none() {
             let since = peer::REPLICAS_VERSION;
-            let users = self.replicas.users.iter();
-            self.replicas.book.backup = backup::choose(cx, users, &self.replicas.leavers, since);
+            let users = self.users.iter();
+            self.book.backup = backup::choose(cx, users, &self.leavers, since);
         }
-        let found = self.replicas.book.backup.is_some();
-        self.replicas.book.alone = !found;
+        let found = self.book.backup.is_some();
+        self.book.alone = !found;
         found
     }
 
-    /// There is no node that could keep anything: what waits goes on, and is on this node only.
-    fn go_on_alone(&mut self, cx: &mut Cx<'_>) {
-        self.replicas.waiting.settle(cx, u64::MAX);
-        for page in core::mem::take(&mut self.replicas.book.wanted) {
-            self.at(cx, page, |context| context.leave_if_due());
-        }
-        self.part_with_leavers(cx);
-        if !self.replicas.book.behind.is_empty() {
-            self.look_later(cx, ALONE);
-        }
-    }
-
-    fn look_later(&mut self, cx: &mut Cx<'_>, wait: Duration) {
-        if self.replicas.looks.is_none_or(|at| at <= cx.now) {
+    fn look_later(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>, wait: Duration) {
+        if self.looks.is_none_or(|at| at <= cx.now) {
             let at = cx.now + wait;
-            self.replicas.looks = Some(at);
-            cx.arm(at, self.segment_timer());
+            self.looks = Some(at);
+            cx.arm(at, segment.timer());
         }
     }
 
     /// All that may have been stored to, and some of what else the backup lacks: what is to leave first.
-    fn begin_commit(&mut self, cx: &mut Cx<'_>) {
-        let book = &self.replicas.book;
+    fn to_commit(&self) -> BTreeSet<PageIndex> {
+        let book = &self.book;
         let mut pages = book.stored.clone();
         let lacking = book.wanted.iter().chain(&book.endangered);
         let lacking = lacking
@@ -233,37 +220,32 @@ impl Sequential {
                 pages.insert(*page);
             }
         }
-        let freeze = |page: PageIndex| {
-            let frozen = self.at(cx, page, |context| context.freeze());
-            frozen.map(|(version, zeros)| Entry {
-                page,
-                version,
-                zeros,
-            })
-        };
-        let pages: Vec<Entry> = pages.into_iter().filter_map(freeze).collect();
-        self.replicas.last += 1;
-        let number = self.replicas.last;
+        pages
+    }
+
+    /// A commit with these pages begins, whose contents do not change until it ends.
+    fn begin_commit(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>, pages: Vec<Entry>) {
+        self.last += 1;
+        let number = self.last;
         if pages.is_empty() {
-            return self.replicas.waiting.settle(cx, number);
+            return self.waiting.settle(cx, number);
         }
-        let book = &mut self.replicas.book;
         for entry in &pages {
-            book.stored.remove(&entry.page);
-            book.wanted.remove(&entry.page);
-            book.frozen.insert(entry.page);
+            self.book.stored.remove(&entry.page);
+            self.book.wanted.remove(&entry.page);
+            self.book.frozen.insert(entry.page);
         }
-        self.replicas.commit = Some(Commit {
+        self.commit = Some(Commit {
             number,
             pages,
             part: 0,
-            backoff: cx.backoff(self.segment_timer()),
+            backoff: cx.backoff(segment.timer()),
         });
-        self.send_part(cx, u64::MAX);
+        self.send_part(cx, segment, u64::MAX);
     }
 
     /// Sends these places of the part that is under way to the backup.
-    fn send_part(&mut self, cx: &mut Cx<'_>, places: u64) {
+    fn send_part(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>, places: u64) {
         let Some((backup, commit)) = self.backup_and_commit() else {
             return;
         };
@@ -280,65 +262,75 @@ impl Sequential {
                 version: entry.version,
             });
             if entry.zeros {
-                self.say(cx, backup, &body);
+                segment.say(cx, backup, &body);
                 continue;
             }
-            let from = (self.rules.segment, entry.page, Source::Frame);
-            let message = Message::PolicyPage(self.envelope(&body));
+            let from = (segment.id(), entry.page, Source::Frame);
+            let message = Message::PolicyPage(segment.envelope(&body));
             cx.send_page(backup, message, Some(from));
         }
-        self.send_keep(cx);
+        self.send_keep(cx, segment);
     }
 
     fn backup_and_commit(&self) -> Option<(NodeId, &Commit)> {
-        Some((self.replicas.book.backup?, self.replicas.commit.as_ref()?))
+        Some((self.book.backup?, self.commit.as_ref()?))
     }
 
-    fn send_keep(&self, cx: &mut Cx<'_>) {
+    fn send_keep(&self, cx: &mut Cx<'_>, segment: SegmentPages<'_>) {
         let Some((backup, commit)) = self.backup_and_commit() else {
             return;
         };
-        let mut endangered = self.replicas.book.endangered.iter();
+        let mut endangered = self.book.endangered.iter();
         let keep = Keep {
             commit: commit.number,
             part: commit.part,
             count: commit.present().len() as u8,
             last: commit.is_last(),
-            whole: endangered.all(|page| self.replicas.book.frozen.contains(page)),
+            whole: endangered.all(|page| self.book.frozen.contains(page)),
         };
-        self.say(cx, backup, &Body::Keep(keep));
+        segment.say(cx, backup, &Body::Keep(keep));
     }
 
-    /// The backup says what it has of a part of a commit.
-    pub(super) fn kept(&mut self, cx: &mut Cx<'_>, from: NodeId, kept: Kept) {
-        let timer = self.segment_timer();
-        let is_backup = self.replicas.book.backup == Some(from);
-        let commit =
-            self.replicas.commit.as_mut().filter(|commit| {
-                is_backup && (commit.number, commit.part) == (kept.commit, kept.part)
-            });
+    /// The backup says what it has of a part of a commit. Returns the pages of the commit, if it has
+    /// all of it.
+    pub(super) fn kept(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segment: SegmentPages<'_>,
+        from: NodeId,
+        kept: Kept,
+    ) -> Vec<PageIndex> {
+        let timer = segment.timer();
+        let is_backup = self.book.backup == Some(from);
+        let commit = self
+            .commit
+            .as_mut()
+            .filter(|commit| is_backup && (commit.number, commit.part) == (kept.commit, kept.part));
         let Some(commit) = commit else {
-            return cx.emit(Event::Stale {});
+            cx.emit(Event::Stale {});
+            return Vec::new();
         };
         cx.end(&commit.backoff, timer);
-        if kept.lacks != 0 {
-            commit.backoff = cx.backoff(timer);
-            return self.send_part(cx, kept.lacks);
+        if kept.lacks == 0 && commit.is_last() {
+            return self.end_commit(cx, segment);
         }
-        if !commit.is_last() {
-            commit.part += 1;
-            commit.backoff = cx.backoff(timer);
-            return self.send_part(cx, u64::MAX);
-        }
-        self.end_commit(cx);
+        commit.part += u32::from(kept.lacks == 0);
+        commit.backoff = cx.backoff(timer);
+        let places = if kept.lacks == 0 {
+            u64::MAX
+        } else {
+            kept.lacks
+        };
+        self.send_part(cx, segment, places);
+        Vec::new()
     }
 
     /// The backup has the whole commit.
-    fn end_commit(&mut self, cx: &mut Cx<'_>) {
-        let Some(commit) = self.replicas.commit.take() else {
-            return;
+    fn end_commit(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>) -> Vec<PageIndex> {
+        let Some(commit) = self.commit.take() else {
+            return Vec::new();
         };
-        let book = &mut self.replicas.book;
+        let book = &mut self.book;
         let mut releases: SortedMap<NodeId, Vec<(PageIndex, Version)>> = SortedMap::new();
         for entry in &commit.pages {
             if let Some(giver) = book.givers.get(&entry.page) {
@@ -349,14 +341,12 @@ impl Sequential {
         }
         for (giver, pages) in releases {
             for pages in pages.chunks(PAGES) {
-                self.say(cx, giver, &Body::Release(pages.to_vec()));
+                segment.say(cx, giver, &Body::Release(pages.to_vec()));
             }
         }
-        self.replicas.waiting.settle(cx, commit.number);
-        for entry in commit.pages {
-            self.at(cx, entry.page, |context| context.leave_if_due());
-        }
-        self.pump(cx);
+        self.waiting.settle(cx, commit.number);
+        let pages = commit.pages.into_iter();
+        pages.map(|entry| entry.page).collect()
     }
 
     /// Whether all that was stored here is committed; else `then` goes on when it is.
@@ -364,28 +354,26 @@ impl Sequential {
         if !self.look_for_backup(cx) {
             return true;
         }
-        let present = self.replicas.commit.as_ref().map(|commit| commit.number);
-        let number = match (self.replicas.book.stored.is_empty(), present) {
+        let present = self.commit.as_ref().map(|commit| commit.number);
+        let number = match (self.book.stored.is_empty(), present) {
             (true, None) => return true,
             (true, Some(number)) => number,
             // One that is under way has not what was stored since.
-            (false, _) => self.replicas.last + 1,
+            (false, _) => self.last + 1,
         };
-        self.replicas.waiting.push(number, then);
-        self.pump(cx);
+        self.waiting.push(number, then);
         false
     }
 
-    /// Pages whose owner may be gone are requested: so a page that this node has a replica of gets a
-    /// new owner, and another backup.
-    fn ask_for_orphans(&mut self, cx: &mut Cx<'_>) {
-        let (me, pages) = (cx.me(), &self.pages);
+    /// Pages whose owner may be gone, and which are to be requested: so a page that this node has a
+    /// replica of gets a new owner, and another backup.
+    fn next_orphans(&mut self, me: NodeId, pages: &Table) -> Vec<PageIndex> {
         let lost = |page: &Page| page.own.busy().is_some_and(|busy| busy.more.lost.is_some());
         let over = |index: &PageIndex| {
             let page = pages.get(*index);
             page.is_some_and(|page| page.own.hint == me || page.rights > Rights::None || lost(page))
         };
-        let book = &mut self.replicas.book;
+        let book = &mut self.book;
         book.requested.retain(|page| !over(page));
         while book.requested.len() < ORPHANS
             && let Some(page) = book.orphans.pop_first()
@@ -399,75 +387,74 @@ impl Sequential {
             page.is_some_and(|page| page.own.want().is_some())
         };
         let requested = book.requested.iter();
-        let next: Vec<_> = requested.filter(|page| !waits(page)).copied().collect();
-        for page in next {
-            self.at(cx, page, |context| context.open_request(Access::Read));
-        }
+        requested.filter(|page| !waits(page)).copied().collect()
     }
 
     /// The coordinator searches for pages when the home is gone: it is told of the segment.
-    fn introduce_coordinator(&mut self, cx: &mut Cx<'_>) {
+    fn introduce_coordinator(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>) {
         let to = cx.coordinator();
-        if self.replicas.introduced != Some(to) && to != cx.me() {
-            self.replicas.introduced = Some(to);
-            self.introduce(cx, to);
+        if self.introduced != Some(to) && to != cx.me() {
+            self.introduced = Some(to);
+            segment.introduce(cx, to);
         }
     }
 
-    fn introduce(&self, cx: &mut Cx<'_>, to: NodeId) {
-        let segment = self.rules.segment;
-        cx.ready(Continuation::Introduce { to, segment });
-    }
-
     /// A message came back: its receiver does not know the segment.
-    pub(super) fn came_back(&mut self, cx: &mut Cx<'_>, from: NodeId) {
-        if self.replicas.book.backup == Some(from) {
-            return self.introduce(cx, from);
+    pub(super) fn came_back(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>, from: NodeId) {
+        if self.book.backup == Some(from) {
+            return segment.introduce(cx, from);
         }
         cx.emit(Event::Stale {});
     }
 
     /// The backup leaves: another one is to have everything first.
-    pub(super) fn backup_leaves(&mut self, cx: &mut Cx<'_>, from: NodeId) {
-        self.replicas.leavers.insert(from);
-        if self.replicas.book.backup == Some(from) {
-            self.replicas.released_later.insert(from);
-            self.without_backup(cx, false);
+    pub(super) fn backup_leaves(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segment: SegmentPages<'_>,
+        from: NodeId,
+    ) {
+        self.leavers.insert(from);
+        if self.book.backup == Some(from) {
+            self.released_later.insert(from);
+            self.without_backup(cx, segment, false);
             // It may have the only contents of what this node gave away. If a copy comes, they are on
             // two nodes elsewhere.
-            let book = &mut self.replicas.book;
+            let book = &mut self.book;
             let given = core::mem::take(&mut book.given);
             book.orphans.extend(given.into_keys());
-        } else if !self.replicas.released_later.contains(from) {
-            self.say(cx, from, &Body::Free);
+        } else if !self.released_later.contains(from) {
+            segment.say(cx, from, &Body::Free);
         }
-        self.pump(cx);
     }
 
-    /// Backups that leave are told to go, if another one has everything, or there is none.
-    fn part_with_leavers(&mut self, cx: &mut Cx<'_>) {
-        let book = &self.replicas.book;
+    /// Backups that leave are told to go, if another one has everything, or there is none. Returns
+    /// whether a commit has to begin for that.
+    fn part_with_leavers(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>) -> bool {
+        let book = &self.book;
         let searches = !book.orphans.is_empty() || !book.requested.is_empty();
         if searches {
-            return;
+            return false;
         }
         if book.alone || book.owed.is_empty() {
-            for node in core::mem::take(&mut self.replicas.released_later).iter() {
-                self.say(cx, node, &Body::Free);
+            for node in core::mem::take(&mut self.released_later).iter() {
+                segment.say(cx, node, &Body::Free);
             }
-        } else if !self.replicas.released_later.is_empty() && self.replicas.commit.is_none() {
-            self.begin_commit(cx);
+            return false;
         }
+        !self.released_later.is_empty() && self.commit.is_none()
     }
 
     /// Another backup must have everything. `dead`: what the former one had is gone.
-    fn without_backup(&mut self, cx: &mut Cx<'_>, dead: bool) {
-        if let Some(commit) = self.replicas.commit.take() {
-            cx.end(&commit.backoff, self.segment_timer());
+    fn without_backup(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>, dead: bool) {
+        if let Some(commit) = self.commit.take() {
+            cx.end(&commit.backoff, segment.timer());
         }
         let me = cx.me();
-        let owned = self.pages_where(|page| page.own.hint == me && page.own.version > Version(0));
-        let book = &mut self.replicas.book;
+        let owned = segment
+            .pages
+            .those(|page| page.own.hint == me && page.own.version > Version(0));
+        let book = &mut self.book;
         book.backup = None;
         let frozen = core::mem::take(&mut book.frozen);
         book.stored.extend(&frozen);
@@ -480,60 +467,45 @@ impl Sequential {
     }
 
     /// A member is gone.
-    pub(super) fn replica_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        if !self.replicas.on {
+    pub(super) fn member_gone(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>, node: NodeId) {
+        if !self.on {
             return;
         }
-        let ward = self.replicas.wards.remove(&node);
-        self.forget_ward(cx, ward);
-        let replicas = &mut self.replicas;
-        replicas.leavers.remove(node);
-        replicas.users.remove(node);
-        replicas.released_later.remove(node);
-        replicas.book.givers.retain(|_, giver| *giver != node);
-        replicas.book.orphaned_by(node);
-        if replicas.book.backup == Some(node) {
-            self.without_backup(cx, true);
+        let ward = self.wards.remove(&node);
+        self.forget_ward(cx, segment, ward);
+        self.leavers.remove(node);
+        self.users.remove(node);
+        self.released_later.remove(node);
+        self.book.givers.retain(|_, giver| *giver != node);
+        self.book.orphaned_by(node);
+        if self.book.backup == Some(node) {
+            self.without_backup(cx, segment, true);
         }
-        self.pump(cx);
     }
 
-    /// Whether a page is on its way from here to another node.
-    pub(super) fn is_passing(&self, page: PageIndex) -> bool {
-        let page = self.pages.get(page);
-        page.is_some_and(|page| page.own.passing().is_some())
-    }
-
-    /// Repeats what the backup is asked, and looks at what nobody waits for.
-    pub(super) fn replicas_due(&mut self, cx: &mut Cx<'_>) {
-        if !self.replicas.on {
-            return;
-        }
-        let timer = self.segment_timer();
-        if let Some(commit) = &mut self.replicas.commit
-            && cx.fire(&mut commit.backoff, timer)
+    /// Repeats what the backup is asked. Returns whether what nobody waits for is to be committed now.
+    fn due(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>) -> bool {
+        if let Some(commit) = &mut self.commit
+            && cx.fire(&mut commit.backoff, segment.timer())
         {
-            self.send_keep(cx);
+            self.send_keep(cx, segment);
         }
-        self.say_farewell(cx);
-        let looks = self.replicas.looks.take_if(|at| *at <= cx.now).is_some();
-        let idle = self.replicas.commit.is_none() && !self.replicas.book.behind.is_empty();
-        if looks && idle && self.look_for_backup(cx) {
-            self.begin_commit(cx);
-        }
-        self.pump(cx);
+        self.say_farewell(cx, segment);
+        let looks = self.looks.take_if(|at| *at <= cx.now).is_some();
+        let idle = self.commit.is_none() && !self.book.behind.is_empty();
+        looks && idle && self.look_for_backup(cx)
     }
 
     /// This node is no member any more.
-    pub(super) fn forget_replicas(&mut self, cx: &mut Cx<'_>) {
-        let timer = self.segment_timer();
-        let Replicas { on, size, .. } = self.replicas;
+    pub(super) fn forget(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>) {
+        let timer = segment.timer();
+        let Replicas { on, size, .. } = *self;
         let fresh = Replicas {
             on,
             size,
             ..Replicas::default()
         };
-        let mut old = core::mem::replace(&mut self.replicas, fresh);
+        let mut old = core::mem::replace(self, fresh);
         if let Some(commit) = old.commit {
             cx.end(&commit.backoff, timer);
         }
@@ -542,7 +514,7 @@ impl Sequential {
         }
         old.waiting.refuse(cx, &Refusal::NotMember);
         let staged = old.wards.values().flat_map(Ward::places);
-        let passing = |page: &PageIndex| self.is_passing(*page);
+        let passing = |page: &PageIndex| segment.is_passing(*page);
         let kept = old.book.replicas.iter();
         let kept = kept.filter_map(|(page, replica)| {
             replica
@@ -551,8 +523,132 @@ impl Sequential {
         });
         let places: Vec<_> = staged.chain(kept).collect();
         for place in places {
-            old.book.vacate(cx, self.rules.segment, place);
+            old.book.vacate(cx, segment.id(), place);
         }
+    }
+}
+
+impl Sequential {
+    /// What is kept of the segment's pages, and the pages themselves.
+    pub(super) fn with_pages(&mut self) -> (&mut Replicas, SegmentPages<'_>) {
+        let (rules, pages) = (self.rules, &self.pages);
+        (&mut self.replicas, SegmentPages { rules, pages })
+    }
+
+    /// Begins a commit if something waits for one, looks for a backup, and for pages without an owner.
+    pub(super) fn pump(&mut self, cx: &mut Cx<'_>) {
+        if !self.replicas.on {
+            return;
+        }
+        let me = cx.me();
+        let (replicas, segment) = self.with_pages();
+        replicas.introduce_coordinator(cx, segment);
+        for page in replicas.next_orphans(me, segment.pages) {
+            self.at(cx, page, |context| context.open_request(Access::Read));
+        }
+        if !self.replicas.look_for_backup(cx) {
+            return self.go_on_alone(cx);
+        }
+        let (replicas, segment) = self.with_pages();
+        if replicas.commit.is_some() {
+            return;
+        }
+        let book = &replicas.book;
+        let hurry = !book.wanted.is_empty() || !book.endangered.is_empty();
+        if hurry || replicas.waiting.is_any() {
+            self.begin_commit(cx);
+        } else if !book.behind.is_empty() {
+            replicas.look_later(cx, segment, IDLE);
+        }
+        if self.replicas.commit.is_none() {
+            self.part_with_leavers(cx);
+        }
+    }
+
+    /// There is no node that could keep anything: what waits goes on, and is on this node only.
+    fn go_on_alone(&mut self, cx: &mut Cx<'_>) {
+        self.replicas.waiting.settle(cx, u64::MAX);
+        let wanted = core::mem::take(&mut self.replicas.book.wanted);
+        self.may_leave(cx, wanted);
+        self.part_with_leavers(cx);
+        let (replicas, segment) = self.with_pages();
+        if !replicas.book.behind.is_empty() {
+            replicas.look_later(cx, segment, ALONE);
+        }
+    }
+
+    fn part_with_leavers(&mut self, cx: &mut Cx<'_>) {
+        let (replicas, segment) = self.with_pages();
+        if replicas.part_with_leavers(cx, segment) {
+            self.begin_commit(cx);
+        }
+    }
+
+    fn begin_commit(&mut self, cx: &mut Cx<'_>) {
+        let pages = self.replicas.to_commit();
+        let freeze = |page: PageIndex| {
+            let frozen = self.at(cx, page, |context| context.freeze());
+            frozen.map(|(version, zeros)| Entry {
+                page,
+                version,
+                zeros,
+            })
+        };
+        let pages = pages.into_iter().filter_map(freeze).collect();
+        let (replicas, segment) = self.with_pages();
+        replicas.begin_commit(cx, segment, pages);
+    }
+
+    /// These pages do not wait for a commit any more.
+    fn may_leave(&mut self, cx: &mut Cx<'_>, pages: impl IntoIterator<Item = PageIndex>) {
+        for page in pages {
+            self.at(cx, page, |context| context.leave_if_due());
+        }
+    }
+
+    /// A message between a node and its backup.
+    pub(super) fn about_replicas(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        said: &Payload,
+        page: bool,
+    ) {
+        let (replicas, segment) = self.with_pages();
+        match Body::read(said).filter(|_| replicas.on) {
+            Some(Body::Page(kept)) => replicas.keep_page(cx, segment, from, kept, !page),
+            _ if page => cx.emit(Event::Malformed {}),
+            Some(Body::Keep(keep)) => replicas.keep(cx, segment, from, keep),
+            Some(Body::Kept(kept)) => {
+                let pages = replicas.kept(cx, segment, from, kept);
+                self.may_leave(cx, pages);
+            }
+            Some(Body::Leaving) => replicas.backup_leaves(cx, segment, from),
+            Some(Body::Free) => replicas.freed(cx, segment, from),
+            Some(Body::Release(pages)) => replicas.released(cx, segment, from, &pages),
+            Some(Body::Drop(pages)) => replicas.drop_older(cx, segment, &pages),
+            None => cx.emit(Event::Malformed {}),
+        }
+    }
+
+    /// Repeats what the backup is asked, and looks at what nobody waits for.
+    pub(super) fn replicas_due(&mut self, cx: &mut Cx<'_>) {
+        let (replicas, segment) = self.with_pages();
+        if replicas.on && replicas.due(cx, segment) {
+            self.begin_commit(cx);
+        }
+    }
+
+    /// This node leaves: tells its wards. Returns how many have not gone to another backup.
+    pub(super) fn leave_wards(&mut self, cx: &mut Cx<'_>) -> usize {
+        let (replicas, segment) = self.with_pages();
+        replicas.leave_wards(cx, segment)
+    }
+
+    /// This node is no member any more.
+    pub(super) fn forget_replicas(&mut self, cx: &mut Cx<'_>) {
+        let (replicas, segment) = self.with_pages();
+        replicas.forget(cx, segment);
     }
 }
 

@@ -81,6 +81,12 @@ impl Table {
             .skip_while(move |(index, _)| *index < first)
     }
 
+    /// The pages of which this is true, in order.
+    pub(super) fn those(&self, pick: impl Fn(&Page) -> bool) -> Vec<PageIndex> {
+        let picked = self.iter().filter(|(_, page)| pick(page));
+        picked.map(|(index, _)| index).collect()
+    }
+
     /// All pages, in order.
     pub(super) fn pages_mut(&mut self) -> impl Iterator<Item = &mut Page> {
         self.blocks.values_mut().flat_map(|block| &mut block.pages)

@@ -4,13 +4,12 @@
 //! of what was kept of these pages before. If the ward is gone before that, the commit never happened:
 //! nobody was shown anything that depends on it.
 
-use super::Sequential;
 use super::book::Replica;
 use super::messages::{Body, Keep, KeepPage, Kept, PAGES};
+use super::replicas::{Replicas, SegmentPages};
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::shell::Cx;
-use crate::timers::Timer;
 use pagemesh_wire::{NodeId, PageIndex, Version};
 use serde::{Deserialize, Serialize};
 
@@ -73,11 +72,16 @@ fn first(count: u8) -> u64 {
     }
 }
 
-impl Sequential {
+impl Replicas {
     /// Makes room for a commit of a ward. False if it is over.
-    fn stage(&mut self, cx: &mut Cx<'_>, from: NodeId, commit: u64) -> bool {
-        let segment = self.rules.segment;
-        let ward = self.replicas.wards.entry(from).or_default();
+    fn stage(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segment: SegmentPages<'_>,
+        from: NodeId,
+        commit: u64,
+    ) -> bool {
+        let ward = self.wards.entry(from).or_default();
         if commit <= ward.done {
             return false;
         }
@@ -91,21 +95,28 @@ impl Sequential {
             ..Staged::default()
         });
         for place in dropped {
-            self.replicas.book.vacate(cx, segment, place);
+            self.book.vacate(cx, segment.id(), place);
         }
         true
     }
 
     /// A page of a commit has come, with its contents or as zeros.
-    pub(super) fn keep_page(&mut self, cx: &mut Cx<'_>, from: NodeId, page: KeepPage, zeros: bool) {
-        let sane = usize::from(page.place) < PAGES && page.page.0 < self.replicas.size;
+    pub(super) fn keep_page(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segment: SegmentPages<'_>,
+        from: NodeId,
+        page: KeepPage,
+        zeros: bool,
+    ) {
+        let sane = usize::from(page.place) < PAGES && page.page.0 < self.size;
         if !sane || page.commit == u64::MAX {
             return cx.emit(Event::Malformed {});
         }
-        if !self.stage(cx, from, page.commit) {
+        if !self.stage(cx, segment, from, page.commit) {
             return cx.emit(Event::Stale {});
         }
-        let Some(ward) = self.replicas.wards.get_mut(&from) else {
+        let Some(ward) = self.wards.get_mut(&from) else {
             return;
         };
         let bit = 1 << page.place;
@@ -114,38 +125,50 @@ impl Sequential {
             return cx.emit(Event::Stale {});
         };
         staged.got |= bit;
-        let place = (!zeros).then(|| self.replicas.book.place());
+        let place = (!zeros).then(|| self.book.place());
         staged.pages.push((page.page, page.version, place));
         if let Some(place) = place {
             cx.push(Effect::Stow {
-                segment: self.rules.segment,
+                segment: segment.id(),
                 page: place,
             });
         }
     }
 
     /// A ward asks what is here of a part of a commit.
-    pub(super) fn keep(&mut self, cx: &mut Cx<'_>, from: NodeId, keep: Keep) {
+    pub(super) fn keep(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segment: SegmentPages<'_>,
+        from: NodeId,
+        keep: Keep,
+    ) {
         if usize::from(keep.count) > PAGES || keep.count == 0 || keep.commit == u64::MAX {
             return cx.emit(Event::Malformed {});
         }
-        if self.replicas.farewell.is_some() {
-            self.say(cx, from, &Body::Leaving);
+        if self.farewell.is_some() {
+            segment.say(cx, from, &Body::Leaving);
         }
-        let lacks = self.lacks(cx, from, keep);
+        let lacks = self.lacks(cx, segment, from, keep);
         let kept = Kept {
             commit: keep.commit,
             part: keep.part,
             lacks,
         };
-        self.say(cx, from, &Body::Kept(kept));
+        segment.say(cx, from, &Body::Kept(kept));
     }
 
-    fn lacks(&mut self, cx: &mut Cx<'_>, from: NodeId, keep: Keep) -> u64 {
-        if !self.stage(cx, from, keep.commit) {
+    fn lacks(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segment: SegmentPages<'_>,
+        from: NodeId,
+        keep: Keep,
+    ) -> u64 {
+        if !self.stage(cx, segment, from, keep.commit) {
             return 0;
         }
-        let Some(ward) = self.replicas.wards.get_mut(&from) else {
+        let Some(ward) = self.wards.get_mut(&from) else {
             return 0;
         };
         // As soon as something may be on one node only, no guess is made about its pages.
@@ -162,17 +185,23 @@ impl Sequential {
         if lacks == 0 {
             staged.complete = true;
             if keep.last {
-                self.count(cx, from, keep.whole);
+                self.count(cx, segment, from, keep.whole);
             }
         }
         lacks
     }
 
     /// Keeps contents, if none as new are kept.
-    fn put_replica(&mut self, cx: &mut Cx<'_>, page: PageIndex, replica: Replica) {
-        let at = (self.rules.segment, page);
-        let passing = self.is_passing(page);
-        let book = &mut self.replicas.book;
+    fn put_replica(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segment: SegmentPages<'_>,
+        page: PageIndex,
+        replica: Replica,
+    ) {
+        let at = (segment.id(), page);
+        let passing = segment.is_passing(page);
+        let book = &mut self.book;
         let known = book.replicas.get(&page);
         if known.is_none_or(|known| known.version < replica.version) {
             book.drop_replica(cx, at, passing);
@@ -183,8 +212,8 @@ impl Sequential {
     }
 
     /// All of a commit is here: it counts.
-    fn count(&mut self, cx: &mut Cx<'_>, from: NodeId, whole: bool) {
-        let Some(ward) = self.replicas.wards.get_mut(&from) else {
+    fn count(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>, from: NodeId, whole: bool) {
+        let Some(ward) = self.wards.get_mut(&from) else {
             return;
         };
         let Some(staged) = ward.staged.take() else {
@@ -193,16 +222,21 @@ impl Sequential {
         (ward.done, ward.whole) = (staged.commit, whole);
         for (page, version, place) in staged.pages {
             let of = from;
-            self.put_replica(cx, page, Replica { version, place, of });
+            self.put_replica(cx, segment, page, Replica { version, place, of });
         }
     }
 
     /// A ward is gone: what did not count never happened.
-    pub(super) fn forget_ward(&mut self, cx: &mut Cx<'_>, ward: Option<Ward>) {
+    pub(super) fn forget_ward(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segment: SegmentPages<'_>,
+        ward: Option<Ward>,
+    ) {
         let Some(ward) = ward else { return };
-        self.replicas.book.unsure |= !ward.whole;
+        self.book.unsure |= !ward.whole;
         for place in ward.places().collect::<Vec<_>>() {
-            self.replicas.book.vacate(cx, self.rules.segment, place);
+            self.book.vacate(cx, segment.id(), place);
         }
     }
 
@@ -210,13 +244,14 @@ impl Sequential {
     pub(super) fn released(
         &mut self,
         cx: &mut Cx<'_>,
+        segment: SegmentPages<'_>,
         from: NodeId,
         pages: &[(PageIndex, Version)],
     ) {
         if pages.len() > PAGES {
             return cx.emit(Event::Malformed {});
         }
-        let book = &mut self.replicas.book;
+        let book = &mut self.book;
         for (page, version) in pages {
             let over = |(to, since): &mut (NodeId, Version)| *to == from && *since <= *version;
             if let Some(given) = book.given.get_mut(page)
@@ -225,23 +260,28 @@ impl Sequential {
                 book.given.remove(page);
             }
         }
-        self.drop_older(cx, pages);
-        if let Some(backup) = self.replicas.book.backup
+        self.drop_older(cx, segment, pages);
+        if let Some(backup) = self.book.backup
             && backup != from
         {
-            self.say(cx, backup, &Body::Drop(pages.to_vec()));
+            segment.say(cx, backup, &Body::Drop(pages.to_vec()));
         }
     }
 
     /// Replicas of these pages that are older than these versions are needed no more.
-    pub(super) fn drop_older(&mut self, cx: &mut Cx<'_>, pages: &[(PageIndex, Version)]) {
+    pub(super) fn drop_older(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segment: SegmentPages<'_>,
+        pages: &[(PageIndex, Version)],
+    ) {
         if pages.len() > PAGES {
             return cx.emit(Event::Malformed {});
         }
         for (page, version) in pages {
-            let at = (self.rules.segment, *page);
-            let passing = self.is_passing(*page);
-            let book = &mut self.replicas.book;
+            let at = (segment.id(), *page);
+            let passing = segment.is_passing(*page);
+            let book = &mut self.book;
             let known = book.replicas.get(page);
             if known.is_some_and(|known| known.version < *version) {
                 book.drop_replica(cx, at, passing);
@@ -250,42 +290,42 @@ impl Sequential {
     }
 
     /// A ward needs this node, which leaves, no more.
-    pub(super) fn freed(&mut self, cx: &mut Cx<'_>, from: NodeId) {
-        let ward = self.replicas.wards.remove(&from);
+    pub(super) fn freed(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>, from: NodeId) {
+        let ward = self.wards.remove(&from);
         for place in ward.iter().flat_map(Ward::places).collect::<Vec<_>>() {
-            self.replicas.book.vacate(cx, self.rules.segment, place);
+            self.book.vacate(cx, segment.id(), place);
         }
     }
 
     /// This node leaves: its wards are to choose another backup. Returns how many have not, and how
     /// many pages without an owner are to be found before it goes.
-    pub(super) fn leave_wards(&mut self, cx: &mut Cx<'_>) -> usize {
-        let left = self.replicas.wards.len();
-        if left > 0 && self.replicas.farewell.is_none() {
-            let timer = Timer::Segment(self.rules.segment);
-            self.replicas.farewell = Some(cx.backoff(timer));
-            self.tell_wards(cx);
+    pub(super) fn leave_wards(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>) -> usize {
+        let left = self.wards.len();
+        if left > 0 && self.farewell.is_none() {
+            let timer = segment.timer();
+            self.farewell = Some(cx.backoff(timer));
+            self.tell_wards(cx, segment);
         }
-        let book = &self.replicas.book;
+        let book = &self.book;
         left + book.orphans.len() + book.requested.len()
     }
 
-    fn tell_wards(&self, cx: &mut Cx<'_>) {
-        for ward in self.replicas.wards.keys() {
-            self.say(cx, *ward, &Body::Leaving);
+    fn tell_wards(&self, cx: &mut Cx<'_>, segment: SegmentPages<'_>) {
+        for ward in self.wards.keys() {
+            segment.say(cx, *ward, &Body::Leaving);
         }
     }
 
     /// Tells the wards again, if that is due.
-    pub(super) fn say_farewell(&mut self, cx: &mut Cx<'_>) {
-        let timer = Timer::Segment(self.rules.segment);
-        if self.replicas.wards.is_empty() {
+    pub(super) fn say_farewell(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>) {
+        let timer = segment.timer();
+        if self.wards.is_empty() {
             return;
         }
-        if let Some(backoff) = &mut self.replicas.farewell
+        if let Some(backoff) = &mut self.farewell
             && cx.fire(backoff, timer)
         {
-            self.tell_wards(cx);
+            self.tell_wards(cx, segment);
         }
     }
 }
