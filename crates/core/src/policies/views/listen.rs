@@ -1,12 +1,13 @@
 //! The listeners of a segment: the nodes on which a process maps it; they get refreshes. The home
 //! knows the listeners and tells each of them, since any may become the holder of a page.
 
-use super::Views;
 use super::messages::Body;
+use super::say;
 use crate::backoff::Backoff;
 use crate::event::Event;
 use crate::shell::Cx;
-use pagemesh_wire::{NodeId, NodeSet};
+use crate::timers::Timer;
+use pagemesh_wire::{NodeId, NodeSet, SegmentId};
 use serde::{Deserialize, Serialize};
 
 /// The nodes that get refreshes, as this node knows them.
@@ -22,155 +23,181 @@ pub(super) struct Listeners {
     telling: Option<Backoff>,
 }
 
-impl Views {
+impl Listeners {
     /// A process maps the segment: this node gets refreshes from now on.
-    pub(super) fn listen(&mut self, cx: &mut Cx<'_>) {
-        let (me, home) = (cx.me(), cx.home(self.segment));
-        if (home == me || self.listeners.nodes.contains(me))
-            && let Some(asking) = self.listeners.asking.take()
+    pub(super) fn listen(&mut self, cx: &mut Cx<'_>, segment: SegmentId) {
+        let (me, home) = (cx.me(), cx.home(segment));
+        if (home == me || self.nodes.contains(me))
+            && let Some(asking) = self.asking.take()
         {
-            cx.end(&asking, self.timer());
+            cx.end(&asking, Timer::Segment(segment));
         }
         if home == me {
-            return self.admit(cx, me);
+            return self.admit(cx, segment, me);
         }
-        if self.listeners.nodes.contains(me) {
+        if self.nodes.contains(me) {
             return;
         }
-        if self.listeners.asking.is_none() {
-            self.listeners.asking = Some(cx.backoff(self.timer()));
+        if self.asking.is_none() {
+            self.asking = Some(cx.backoff(Timer::Segment(segment)));
         }
-        self.say(cx, home, &Body::Listen);
+        say(cx, segment, home, &Body::Listen);
     }
 
     /// A refresh came, and no process maps the segment any more.
-    pub(super) fn deaf(&mut self, cx: &mut Cx<'_>) {
-        let (me, home) = (cx.me(), cx.home(self.segment));
-        self.listeners.nodes.remove(me);
+    pub(super) fn deaf(&mut self, cx: &mut Cx<'_>, segment: SegmentId) {
+        let (me, home) = (cx.me(), cx.home(segment));
+        self.nodes.remove(me);
         if home == me {
-            self.dismiss(cx, me);
+            self.dismiss(cx, segment, me);
         } else {
-            let generation = self.listeners.generation;
-            self.say(cx, home, &Body::Deaf { generation });
+            let generation = self.generation;
+            say(cx, segment, home, &Body::Deaf { generation });
         }
     }
 
     /// At the home: a node listens.
-    pub(super) fn admit(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        if self.listeners.nodes.contains(node) && node == cx.me() {
+    pub(super) fn admit(&mut self, cx: &mut Cx<'_>, segment: SegmentId, node: NodeId) {
+        if self.nodes.contains(node) && node == cx.me() {
             return;
         }
         // A new generation even if it listened already: it may have said in between that it does
         // not, and that may come later.
-        self.listeners.nodes.insert(node);
-        self.spread(cx);
+        self.nodes.insert(node);
+        self.spread(cx, segment);
     }
 
     /// At the home: a node says that it does not listen any more.
-    pub(super) fn is_deaf(&mut self, cx: &mut Cx<'_>, node: NodeId, generation: u64) {
-        if generation == self.listeners.generation {
-            self.dismiss(cx, node);
+    pub(super) fn is_deaf(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segment: SegmentId,
+        node: NodeId,
+        generation: u64,
+    ) {
+        if generation == self.generation {
+            self.dismiss(cx, segment, node);
         }
     }
 
     /// At the home: a node does not listen any more.
-    pub(super) fn dismiss(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        if self.listeners.nodes.remove(node) {
-            self.spread(cx);
+    pub(super) fn dismiss(&mut self, cx: &mut Cx<'_>, segment: SegmentId, node: NodeId) {
+        if self.nodes.remove(node) {
+            self.spread(cx, segment);
         }
     }
 
-    fn spread(&mut self, cx: &mut Cx<'_>) {
-        self.listeners.generation += 1;
-        self.listeners.unheard = self.listeners.nodes.without(&NodeSet::only(cx.me()));
-        self.tell_all(cx);
-        if let Some(telling) = self.listeners.telling.take() {
-            cx.end(&telling, self.timer());
+    fn spread(&mut self, cx: &mut Cx<'_>, segment: SegmentId) {
+        self.generation += 1;
+        self.unheard = self.nodes.without(&NodeSet::only(cx.me()));
+        self.tell_all(cx, segment);
+        if let Some(telling) = self.telling.take() {
+            cx.end(&telling, Timer::Segment(segment));
         }
-        if !self.listeners.unheard.is_empty() {
-            self.listeners.telling = Some(cx.backoff(self.timer()));
-        }
-    }
-
-    fn tell_all(&self, cx: &mut Cx<'_>) {
-        for node in self.listeners.unheard.iter() {
-            self.tell(cx, node);
+        if !self.unheard.is_empty() {
+            self.telling = Some(cx.backoff(Timer::Segment(segment)));
         }
     }
 
-    fn tell(&self, cx: &mut Cx<'_>, node: NodeId) {
+    fn tell_all(&self, cx: &mut Cx<'_>, segment: SegmentId) {
+        for node in self.unheard.iter() {
+            self.tell(cx, segment, node);
+        }
+    }
+
+    fn tell(&self, cx: &mut Cx<'_>, segment: SegmentId, node: NodeId) {
         let said = Body::Listeners {
-            generation: self.listeners.generation,
-            nodes: self.listeners.nodes.clone(),
+            generation: self.generation,
+            nodes: self.nodes.clone(),
         };
-        self.say(cx, node, &said);
+        say(cx, segment, node, &said);
     }
 
     /// The home says who listens.
-    pub(super) fn told(&mut self, cx: &mut Cx<'_>, from: NodeId, generation: u64, nodes: NodeSet) {
-        if from != cx.home(self.segment) {
+    pub(super) fn told(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segment: SegmentId,
+        from: NodeId,
+        generation: u64,
+        nodes: NodeSet,
+    ) {
+        if from != cx.home(segment) {
             return cx.emit(Event::Stale {});
         }
-        if generation >= self.listeners.generation {
-            self.listeners.generation = generation;
-            self.listeners.nodes = nodes.clone();
+        if generation >= self.generation {
+            self.generation = generation;
+            self.nodes = nodes.clone();
             if nodes.contains(cx.me())
-                && let Some(asking) = self.listeners.asking.take()
+                && let Some(asking) = self.asking.take()
             {
-                cx.end(&asking, self.timer());
+                cx.end(&asking, Timer::Segment(segment));
             }
         }
-        self.say(cx, from, &Body::Heard { generation });
+        say(cx, segment, from, &Body::Heard { generation });
     }
 
-    pub(super) fn heard(&mut self, cx: &mut Cx<'_>, from: NodeId, generation: u64) {
-        if generation != self.listeners.generation {
+    pub(super) fn heard(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segment: SegmentId,
+        from: NodeId,
+        generation: u64,
+    ) {
+        if generation != self.generation {
             return cx.emit(Event::Stale {});
         }
-        self.listeners.unheard.remove(from);
-        if self.listeners.unheard.is_empty()
-            && let Some(telling) = self.listeners.telling.take()
+        self.unheard.remove(from);
+        if self.unheard.is_empty()
+            && let Some(telling) = self.telling.take()
         {
-            cx.end(&telling, self.timer());
+            cx.end(&telling, Timer::Segment(segment));
         }
     }
 
-    /// A member is gone. If it was the home, this node tells the new one that it listens.
-    pub(super) fn listener_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        self.listeners.unheard.remove(node);
-        let home = cx.home(self.segment);
-        if cx.was_home(node, self.segment) {
+    /// A member is gone. If it was the home, this node tells the new one that it listens, if it maps
+    /// the segment.
+    pub(super) fn member_gone(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segment: SegmentId,
+        node: NodeId,
+        maps: bool,
+    ) {
+        self.unheard.remove(node);
+        let home = cx.home(segment);
+        if cx.was_home(node, segment) {
             // The new home counts from the beginning, and must hear of every listener.
-            self.listeners.generation = 0;
+            self.generation = 0;
             let me = NodeSet::only(cx.me());
             if home != cx.me() {
-                self.listeners.nodes = self.listeners.nodes.without(&me);
+                self.nodes = self.nodes.without(&me);
             }
-            self.listeners.nodes.remove(node);
-            if !self.mappings.is_empty() {
-                self.listen(cx);
+            self.nodes.remove(node);
+            if maps {
+                self.listen(cx, segment);
             }
         } else if home == cx.me() {
-            self.dismiss(cx, node);
+            self.dismiss(cx, segment, node);
         } else {
-            self.listeners.nodes.remove(node);
+            self.nodes.remove(node);
         }
     }
 
-    pub(super) fn listeners_due(&mut self, cx: &mut Cx<'_>) {
-        let timer = self.timer();
-        if let Some(mut asking) = self.listeners.asking.take() {
+    pub(super) fn due(&mut self, cx: &mut Cx<'_>, segment: SegmentId) {
+        let timer = Timer::Segment(segment);
+        if let Some(mut asking) = self.asking.take() {
             let due = cx.fire(&mut asking, timer);
-            self.listeners.asking = Some(asking);
+            self.asking = Some(asking);
             if due {
-                self.listen(cx);
+                self.listen(cx, segment);
             }
         }
-        if let Some(mut telling) = self.listeners.telling.take() {
+        if let Some(mut telling) = self.telling.take() {
             let due = cx.fire(&mut telling, timer);
-            self.listeners.telling = Some(telling);
+            self.telling = Some(telling);
             if due {
-                self.tell_all(cx);
+                self.tell_all(cx, segment);
             }
         }
     }

@@ -128,17 +128,18 @@ impl Open for Views {
     }
 }
 
-impl Views {
-    fn said(&self, body: &Body) -> PolicyMessage {
-        PolicyMessage {
-            segment: self.segment,
-            body: Payload::of(body),
-        }
-    }
+fn said(segment: SegmentId, body: &Body) -> PolicyMessage {
+    let body = Payload::of(body);
+    PolicyMessage { segment, body }
+}
 
+fn say(cx: &mut Cx<'_>, segment: SegmentId, to: NodeId, body: &Body) {
+    cx.send(to, Message::Policy(said(segment, body)));
+}
+
+impl Views {
     fn say(&self, cx: &mut Cx<'_>, to: NodeId, body: &Body) {
-        let said = self.said(body);
-        cx.send(to, Message::Policy(said));
+        say(cx, self.segment, to, body);
     }
 
     /// Says it with the page in `body` behind it.
@@ -148,7 +149,7 @@ impl Views {
         else {
             unreachable!("no page goes with {body:?}");
         };
-        let said = self.said(body);
+        let said = said(self.segment, body);
         cx.send_page(
             to,
             Message::PolicyPage(said),
@@ -191,12 +192,19 @@ impl Views {
         }
         let is_home = cx.home(self.segment) == cx.me();
         match body {
-            Body::Listen if is_home => self.admit(cx, from),
-            Body::Deaf { generation } if is_home => self.is_deaf(cx, from, generation),
-            Body::Heard { generation } if is_home => self.heard(cx, from, generation),
+            Body::Listen if is_home => self.listeners.admit(cx, self.segment, from),
+            Body::Deaf { generation } if is_home => {
+                self.listeners.is_deaf(cx, self.segment, from, generation)
+            }
+            Body::Heard { generation } if is_home => {
+                self.listeners.heard(cx, self.segment, from, generation)
+            }
             Body::Found(found) => self.found(cx, from, found),
             Body::NoCopy { page, version } => self.no_copy(cx, from, page, version),
-            Body::Listeners { generation, nodes } => self.told(cx, from, generation, nodes),
+            Body::Listeners { generation, nodes } => {
+                self.listeners
+                    .told(cx, self.segment, from, generation, nodes)
+            }
             Body::Want(want) => self.wanted(cx, want),
             Body::Pass(pass) => self.passed_here(cx, from, pass),
             Body::Passed { page, version } => {
@@ -476,7 +484,7 @@ impl Views {
 impl Hooks for Views {
     fn mapped(&mut self, cx: &mut Cx<'_>, mapping: MappingId, view: View) {
         self.mappings.insert(mapping, view);
-        self.listen(cx);
+        self.listeners.listen(cx, self.segment);
         self.pump_replicas(cx);
     }
 
@@ -586,7 +594,7 @@ impl Hooks for Views {
             Due::Page(page, patience) => self.page_due(cx, page, patience),
             Due::Segment => {
                 self.armed = self.armed.filter(|armed| *armed > cx.now);
-                self.listeners_due(cx);
+                self.listeners.due(cx, self.segment);
                 self.refreshes_due(cx);
                 self.replicas_due(cx);
             }
@@ -599,7 +607,8 @@ impl Hooks for Views {
             Gone::Mapping(mapping) => self.unmapped(cx, mapping),
             Gone::Client(client) => self.client_gone(cx, client),
             Gone::Member(node) => {
-                self.listener_gone(cx, node);
+                let maps = !self.mappings.is_empty();
+                self.listeners.member_gone(cx, self.segment, node, maps);
                 for index in self.pages.keys().copied().collect::<Vec<_>>() {
                     self.page_member_gone(cx, index, node);
                 }

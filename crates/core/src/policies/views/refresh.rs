@@ -194,7 +194,7 @@ impl Views {
         }
         if !answers && self.needs_none_of(run) {
             cx.emit(Event::Stale {});
-            return self.deaf(cx);
+            return self.listeners.deaf(cx, self.segment);
         }
         cx.push(Effect::Fill {
             pages: (self.segment, index).into(),
@@ -265,7 +265,7 @@ impl Views {
         let (run, segment) = (refresh.run, self.segment);
         if self.needs_none_of(run) {
             cx.emit(Event::Stale {});
-            return self.deaf(cx);
+            return self.listeners.deaf(cx, self.segment);
         }
         if !self.expect(cx, from, (run, refresh.bytes)) {
             return cx.emit(Event::Stale {});
@@ -379,7 +379,7 @@ impl Views {
             return cx.emit(Event::Malformed {});
         }
         if self.needs_none_of(run) {
-            return self.deaf(cx);
+            return self.listeners.deaf(cx, self.segment);
         }
         // The rest of an older publication never comes: its sender answers with the newest.
         let older = |arriving: &Arriving| arriving.run.stamp < run.stamp;
