@@ -36,6 +36,7 @@ mod progress;
 mod reductions;
 mod rejoin;
 mod segment;
+mod segments;
 mod services;
 mod shell;
 mod steps;

@@ -3,11 +3,8 @@
 use crate::policies::Policy;
 use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{Message, Refusal, SegmentInfo};
-use pagemesh_wire::{ClientId, PageIndex, SegmentId};
+use pagemesh_wire::{ClientId, PageIndex};
 use serde::{Deserialize, Serialize};
-
-/// All segments of a node.
-pub(crate) type Segments = SortedMap<SegmentId, Segment>;
 
 /// One segment that this node takes part in. Its pages may still be here after the last process has
 /// closed it.
@@ -107,7 +104,7 @@ impl Segment {
 mod tests {
     use super::*;
     use pagemesh_wire::peer::SegmentSpec;
-    use pagemesh_wire::{ByteLen, NodeId, NodeSet};
+    use pagemesh_wire::{ByteLen, NodeId, NodeSet, SegmentId};
 
     fn segment() -> Segment {
         Segment::new(SegmentInfo {

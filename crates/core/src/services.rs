@@ -14,7 +14,7 @@ use crate::policies::{Due, Found, Gone, Who};
 use crate::prefetch::gather;
 use crate::reductions::Reductions;
 use crate::rejoin::Rejoin;
-use crate::segment::Segment;
+use crate::segments::Segments;
 use crate::shell::Cx;
 use crate::sync::{Barriers, Conditions, Locks};
 use crate::sysv::Sysv;
@@ -51,7 +51,7 @@ pub(crate) struct Services {
     /// This node is about to go on as the coordinator, from its disk.
     pub(crate) resumption: Option<Box<Resumption>>,
     pub(crate) calls: Calls,
-    pub(crate) segments: SortedMap<SegmentId, Segment>,
+    pub(crate) segments: Segments,
     pub(crate) mappings: SortedMap<MappingId, (SegmentId, ClientId)>,
     pub(crate) locks: Locks,
     pub(crate) barriers: Barriers,
@@ -77,7 +77,7 @@ impl Services {
             disk: DiskLog::default(),
             resumption: None,
             calls: Calls::default(),
-            segments: SortedMap::new(),
+            segments: Segments::default(),
             mappings: SortedMap::new(),
             locks: Locks::default(),
             barriers: Barriers::default(),
@@ -133,18 +133,12 @@ impl Services {
                 segment,
                 page,
                 used,
-            } => {
-                if let Some(segment) = self.segments.get_mut(&segment) {
-                    segment.policy.found(cx, page, Found::Used(used));
-                }
-            }
+            } => self.segments.found(cx, (segment, page), Found::Used(used)),
             Input::Unchanged { segment, page } => {
-                if let Some(segment) = self.segments.get_mut(&segment) {
-                    segment.policy.found(cx, page, Found::Unchanged);
-                }
+                self.segments.found(cx, (segment, page), Found::Unchanged);
             }
             Input::Deadline => self.deadline(cx),
-            Input::Stored { pages, done } => self.stored(cx, pages, done),
+            Input::Stored { pages, done } => self.segments.stored(cx, pages, done),
             Input::Budgets(budgets) => self.budgets(cx, budgets),
             Input::Kept { batch } => self.kept(cx, batch),
             Input::KeepAnew => self.keep_anew(cx),
@@ -189,8 +183,8 @@ impl Services {
                 }
                 Timer::Call(call) => self.call_due(cx, call),
                 Timer::Subject(subject) => self.subject_due(cx, subject),
-                Timer::Segment(segment) => self.segment_due(cx, segment, Due::Segment),
-                Timer::Ahead(segment) => self.segment_due(cx, segment, Due::Ahead),
+                Timer::Segment(segment) => self.segments.due(cx, segment, Due::Segment),
+                Timer::Ahead(segment) => self.segments.due(cx, segment, Due::Ahead),
                 Timer::Epoch if self.has_left() => cx.emit(Event::Stale {}),
                 Timer::Epoch => {
                     let begin = Begin(self.global.epochs.due(cx));
@@ -218,14 +212,8 @@ impl Services {
             }
             Subject::Page { segment, page } => {
                 let patience = overdue.map(|CoordinatorSilent { patience, .. }| patience);
-                self.segment_due(cx, segment, Due::Page(page, patience));
+                self.segments.due(cx, segment, Due::Page(page, patience));
             }
-        }
-    }
-
-    fn segment_due(&mut self, cx: &mut Cx<'_>, segment: SegmentId, due: Due) {
-        if let Some(segment) = self.segments.get_mut(&segment) {
-            segment.policy.due(cx, due);
         }
     }
 

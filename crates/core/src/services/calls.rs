@@ -2,6 +2,7 @@
 //! with the reply.
 
 use super::Services;
+use super::rejoin::is_sysv;
 use crate::caller::Caller;
 use crate::directory::{Opening, check_name};
 use crate::effect::{Effect, Reply};
@@ -81,6 +82,7 @@ impl Services {
 
     /// Executes a call; it is called once for each call.
     pub(crate) fn execute(&mut self, cx: &mut Cx<'_>, caller: Caller, call: Call) {
+        let coordinates = self.coordinator.is_some();
         let reply = match call {
             Call::Probe => peer::Reply::Done,
             Call::Memory => peer::Reply::Memory(self.memory(cx.shell.memory.budgets, cx.me())),
@@ -112,13 +114,7 @@ impl Services {
                 self.tell_names(cx)
             }
             Call::MembersChange(change) => self.told_of_change(cx, caller.node, *change),
-            Call::Sysv(_)
-            | Call::SysvNews(_)
-            | Call::SysvKey { .. }
-            | Call::SysvLend { .. }
-            | Call::SysvGather { .. }
-            | Call::SysvRecall { .. } => {
-                let coordinates = self.coordinator.is_some();
+            call if is_sysv(&call) => {
                 let steps = self.sysv.call(cx, caller, call, coordinates);
                 return self.follow(cx, steps);
             }
@@ -127,9 +123,8 @@ impl Services {
                     .log_arrived(cx, &mut self.disk, caller.node, decisions)
             }
             Call::TakeOver { term } => {
-                let coordinates = self.coordinator.is_some();
-                self.membership
-                    .asked_to_promise(cx, caller.node, term, coordinates)
+                let membership = &mut self.membership;
+                membership.asked_to_promise(cx, caller.node, term, coordinates)
             }
             Call::Forget { segment } => {
                 if caller.node == sysv::keeper(segment).unwrap_or(cx.coordinator()) {
@@ -138,7 +133,7 @@ impl Services {
                 peer::Reply::Done
             }
             Call::Inherit(piece) => {
-                if self.coordinator.is_some() {
+                if coordinates {
                     self.inherit(cx, piece);
                 }
                 peer::Reply::Done
@@ -151,12 +146,7 @@ impl Services {
             }
             Call::Revoke { node } => self.revoke(cx, node),
             Call::ForgetMember { node } => self.forget_member(cx, node),
-            Call::Open { .. }
-            | Call::Close { .. }
-            | Call::Remove { .. }
-            | Call::Stat { .. }
-            | Call::List { .. }
-            | Call::Name { .. } => self.look_up(cx, caller, call),
+            call => self.look_up(cx, caller, call),
         };
         self.answer(cx, caller, reply);
     }

@@ -4,13 +4,11 @@ use super::Services;
 use crate::caller::Caller;
 use crate::continuation::Continuation;
 use crate::control::Promotion;
-use crate::effect::Reply;
 use crate::input::Request;
 use crate::limits::GROUPS;
 use crate::membership::{Standing, Upgrade};
 use crate::on_reply::OnReply;
 use crate::policies::{Gone, ProgramRequest};
-use crate::segment::Segment;
 use crate::shell::Cx;
 use crate::sysv::Why;
 use pagemesh_wire::local::Advice;
@@ -54,7 +52,7 @@ impl Services {
                 self.open(cx, (ticket, client), call);
             }
             Request::Call { to, call } => self.client_call(cx, ticket, client, to, call),
-            Request::Lock { key } if self.is_open_by(key.segment, client) => {
+            Request::Lock { key } if self.segments.is_open_by(key.segment, client) => {
                 self.locks
                     .lock(cx, &mut self.segments, (ticket, client), key);
             }
@@ -76,7 +74,7 @@ impl Services {
                 let steps = self.sysv.request(cx, &self.calls, (ticket, client), ask);
                 self.follow(cx, steps);
             }
-            Request::Redeem { segment } => self.redeem(cx, (ticket, client), segment),
+            Request::Redeem { segment } => self.segments.redeem(cx, (ticket, client), segment),
             request @ (Request::FilePages { .. } | Request::FilePagesDone { .. }) => {
                 self.about_files(cx, (ticket, client), &request);
             }
@@ -88,7 +86,11 @@ impl Services {
             | Request::WatchRange { .. }
             | Request::Publish { .. }
             | Request::Hold { .. }
-            | Request::EndHold { .. }) => self.about_pages(cx, (ticket, client), &request),
+            | Request::EndHold { .. }) => {
+                let (segment, last, request) = about_pages(&request);
+                self.segments
+                    .request(cx, (ticket, client), segment, last, request);
+            }
         }
     }
 
@@ -102,94 +104,6 @@ impl Services {
                 Some(Refusal::NotYetMember)
             }
         }
-    }
-
-    /// A request about pages that the segment's policy answers.
-    fn about_pages(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: &Request) {
-        let (segment, first, count, request) = match *request {
-            Request::Watch { segment, page } => {
-                let request = ProgramRequest::Watch(page);
-                (segment, page, PageCount(1), request)
-            }
-            Request::Pin {
-                segment,
-                first,
-                count,
-            } => (segment, first, count, ProgramRequest::Pin(first, count)),
-            Request::PinShort {
-                segment,
-                first,
-                count,
-            } => {
-                let request = ProgramRequest::PinShort(first, count);
-                (segment, first, count, request)
-            }
-            Request::Unpin {
-                segment,
-                first,
-                count,
-            } => {
-                // Pages beyond the end have no pins.
-                let request = ProgramRequest::Unpin(first, count);
-                (segment, first, PageCount(1), request)
-            }
-            Request::Purge {
-                segment,
-                first,
-                count,
-                short,
-            } => {
-                let request = ProgramRequest::Purge(first, count, short);
-                (segment, first, count, request)
-            }
-            Request::WatchRange {
-                segment,
-                first,
-                count,
-            } => {
-                let request = ProgramRequest::WatchRange(first, count);
-                (segment, first, count, request)
-            }
-            Request::Publish {
-                segment,
-                first,
-                count,
-                short,
-                waits,
-            } => {
-                let request = ProgramRequest::Publish {
-                    first,
-                    count,
-                    short,
-                    waits,
-                };
-                (segment, first, count, request)
-            }
-            Request::Hold { segment } => {
-                (segment, PageIndex(0), PageCount(1), ProgramRequest::Hold)
-            }
-            Request::EndHold { segment } => {
-                (segment, PageIndex(0), PageCount(1), ProgramRequest::EndHold)
-            }
-            ref other => unreachable!("no request about pages: {other:?}"),
-        };
-        let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
-        self.page_request(cx, who, segment, last, request);
-    }
-
-    /// Hands a request about pages to the segment's policy. `last` is the last of the pages.
-    fn page_request(
-        &mut self,
-        cx: &mut Cx<'_>,
-        who: (Ticket, ClientId),
-        segment: SegmentId,
-        last: PageIndex,
-        request: ProgramRequest,
-    ) {
-        let (ticket, client) = who;
-        self.with_page(cx, ticket, client, segment, last, |segment, cx| {
-            segment.policy.request(cx, who, request);
-        });
     }
 
     fn open(&mut self, cx: &mut Cx<'_>, client: (Ticket, ClientId), call: Call) {
@@ -206,21 +120,6 @@ impl Services {
         self.call(cx, cx.coordinator(), call, then);
     }
 
-    /// A process opens a segment by a capability. Those of System V count who is attached to them,
-    /// and frames of files belong to one process.
-    fn redeem(&mut self, cx: &mut Cx<'_>, (ticket, client): (Ticket, ClientId), id: SegmentId) {
-        let shared = |segment: &&mut Segment| segment.is_open() && segment.policy.is_inherited();
-        let named = sysv::keeper(id).is_none();
-        match self.segments.get_mut(&id).filter(shared) {
-            Some(segment) if named => {
-                segment.open(client);
-                let info = segment.info.clone();
-                cx.reply(ticket, Reply::Segment(info));
-            }
-            _ => cx.refuse(ticket, Refusal::NotFound),
-        }
-    }
-
     fn advise(
         &mut self,
         cx: &mut Cx<'_>,
@@ -234,13 +133,8 @@ impl Services {
         let mapping = mappings.find(|(_, of)| **of == (id, client));
         let mapping = mapping.map(|(mapping, _)| *mapping);
         let request = ProgramRequest::Advise(first, count, advice, mapping);
-        self.page_request(cx, (ticket, client), id, last, request);
-    }
-
-    fn is_open_by(&self, segment: SegmentId, client: ClientId) -> bool {
         self.segments
-            .get(&segment)
-            .is_some_and(|segment| segment.is_open_by(client))
+            .request(cx, (ticket, client), id, last, request);
     }
 
     fn client_call(
@@ -252,7 +146,7 @@ impl Services {
         call: Call,
     ) {
         if let Some(key) = call.key()
-            && !self.is_open_by(key.segment, client)
+            && !self.segments.is_open_by(key.segment, client)
         {
             return cx.refuse(ticket, Refusal::NotFound);
         }
@@ -312,38 +206,6 @@ impl Services {
         }
     }
 
-    /// Runs `work` on a segment that the client has open, if the page is inside it.
-    fn with_page(
-        &mut self,
-        cx: &mut Cx<'_>,
-        ticket: Ticket,
-        client: ClientId,
-        id: SegmentId,
-        page: PageIndex,
-        work: impl FnOnce(&mut Segment, &mut Cx<'_>),
-    ) {
-        let segment = self
-            .segments
-            .get_mut(&id)
-            .filter(|segment| segment.is_open_by(client));
-        let Some(segment) = segment else {
-            return cx.refuse(ticket, Refusal::NotFound);
-        };
-        if segment
-            .info
-            .spec
-            .size
-            .pages()
-            .is_none_or(|pages| page.0 >= pages.0)
-        {
-            return cx.refuse(
-                ticket,
-                Refusal::Invalid("beyond the end of the segment".into()),
-            );
-        }
-        work(segment, cx);
-    }
-
     /// Withdraws a request; if it was answered already, nothing happens.
     pub(super) fn cancel(&mut self, cx: &mut Cx<'_>, ticket: Ticket) {
         let calls = self.calls.cancel(cx, ticket);
@@ -360,9 +222,7 @@ impl Services {
             had = true;
         }
         had |= self.global.shared.cancel(cx, ticket);
-        for segment in self.segments.values_mut() {
-            had |= segment.policy.cancel(ticket);
-        }
+        had |= self.segments.cancel(ticket);
         if had {
             cx.refuse(ticket, Refusal::Cancelled);
         }
@@ -406,12 +266,9 @@ impl Services {
     }
 
     pub(super) fn forked(&mut self, cx: &mut Cx<'_>, parent: ClientId, child: ClientId) {
-        let inherited = |segment: &&mut Segment| segment.policy.is_inherited();
-        for segment in self.segments.values_mut().filter(inherited) {
-            segment.inherit(parent, child);
-        }
+        self.segments.forked(parent, child);
         self.rejoin.forked(parent, child);
-        for id in self.sysv_segments(child) {
+        for id in self.segments.of_sysv(child) {
             let client = Some(parent);
             let detached = false;
             self.sysv_attached(cx, id, Why { client, detached });
@@ -423,15 +280,6 @@ impl Services {
         let segment = self.segments.get(&id);
         let told = segment.and_then(|segment| self.sysv.attached(cx, &self.calls, segment, why));
         self.follow(cx, told);
-    }
-
-    /// Segments of System V objects that a process has attached.
-    fn sysv_segments(&self, client: ClientId) -> Vec<SegmentId> {
-        let open = self
-            .segments
-            .iter()
-            .filter(|(id, segment)| sysv::keeper(**id).is_some() && segment.is_open_by(client));
-        open.map(|(id, _)| *id).collect()
     }
 
     pub(super) fn client_gone(&mut self, cx: &mut Cx<'_>, client: ClientId) {
@@ -449,7 +297,7 @@ impl Services {
         }
         self.locks.client_gone(client);
         self.rejoin.client_gone(cx, client);
-        let attached = self.sysv_segments(client);
+        let attached = self.segments.of_sysv(client);
         let ids: Vec<_> = self.segments.keys().copied().collect();
         for id in ids {
             let segment = self.segments.get_mut(&id).expect("listed just now");
@@ -466,6 +314,78 @@ impl Services {
         let steps = self.sysv.exit(cx, &self.calls, client);
         self.follow(cx, steps);
     }
+}
+
+/// A request about pages, as the segment's policy answers it: the segment, and the last of the
+/// pages.
+fn about_pages(request: &Request) -> (SegmentId, PageIndex, ProgramRequest) {
+    let (segment, first, count, request) = match *request {
+        Request::Watch { segment, page } => {
+            let request = ProgramRequest::Watch(page);
+            (segment, page, PageCount(1), request)
+        }
+        Request::Pin {
+            segment,
+            first,
+            count,
+        } => (segment, first, count, ProgramRequest::Pin(first, count)),
+        Request::PinShort {
+            segment,
+            first,
+            count,
+        } => {
+            let request = ProgramRequest::PinShort(first, count);
+            (segment, first, count, request)
+        }
+        Request::Unpin {
+            segment,
+            first,
+            count,
+        } => {
+            // Pages beyond the end have no pins.
+            let request = ProgramRequest::Unpin(first, count);
+            (segment, first, PageCount(1), request)
+        }
+        Request::Purge {
+            segment,
+            first,
+            count,
+            short,
+        } => {
+            let request = ProgramRequest::Purge(first, count, short);
+            (segment, first, count, request)
+        }
+        Request::WatchRange {
+            segment,
+            first,
+            count,
+        } => {
+            let request = ProgramRequest::WatchRange(first, count);
+            (segment, first, count, request)
+        }
+        Request::Publish {
+            segment,
+            first,
+            count,
+            short,
+            waits,
+        } => {
+            let request = ProgramRequest::Publish {
+                first,
+                count,
+                short,
+                waits,
+            };
+            (segment, first, count, request)
+        }
+        Request::Hold { segment } => (segment, PageIndex(0), PageCount(1), ProgramRequest::Hold),
+        Request::EndHold { segment } => {
+            (segment, PageIndex(0), PageCount(1), ProgramRequest::EndHold)
+        }
+        ref other => unreachable!("no request about pages: {other:?}"),
+    };
+    let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
+    (segment, last, request)
 }
 
 /// Why a segment like this cannot be created while some member runs an older program.

@@ -1,21 +1,16 @@
 //! Global memory: dispatch between the policies and [`Global`](crate::global::Global).
 
 use super::Services;
-use crate::effect::PageRange;
-use crate::event::Event;
 use crate::global::{Begin, Budgets, Frames, MemoryReport};
 use crate::input::Request;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{self, AgeSummary, Message, Policy, Refusal};
-use pagemesh_wire::{ClientId, NodeId, PageIndex, RequestId, SegmentId, Ticket, Version};
+use pagemesh_wire::{ClientId, NodeId, Ticket};
 
 impl Services {
     /// The ages of all pages on this node.
     fn ages(&self, cx: &Cx<'_>) -> AgeSummary {
-        let mut ages = AgeSummary::default();
-        for segment in self.segments.values() {
-            segment.policy.summarize(cx.now, &mut ages);
-        }
+        let mut ages = self.segments.ages(cx.now);
         self.global
             .summarize(cx, self.leaving.has_begun(), &mut ages);
         ages
@@ -41,73 +36,17 @@ impl Services {
                 return self.global.epochs.summarize(cx, from, epoch, ages);
             }
             Message::Global(peer::Global::TakeBack { segment, pages }) => {
-                return self.take_back(cx, from, segment, pages);
+                return self.segments.take_back(cx, from, segment, pages);
             }
             Message::Global(peer::Global::Wanted {
                 question,
                 segment,
                 pages,
-            }) => return self.wanted(cx, from, question, (segment, &pages)),
+            }) => return self.segments.wanted(cx, from, question, (segment, &pages)),
             Message::Global(message) => self.global.message(cx, from, message),
             other => unreachable!("not of global memory: {other:?}"),
         };
         self.begin_epoch(cx, begin);
-    }
-
-    /// A donor asks which of these copies this node counts on.
-    fn wanted(
-        &mut self,
-        cx: &mut Cx<'_>,
-        donor: NodeId,
-        question: RequestId,
-        (segment, pages): (SegmentId, &[(PageIndex, Version)]),
-    ) {
-        if segment.home() != cx.me() || pages.len() > peer::Global::PAGES {
-            return cx.emit(Event::Malformed {});
-        }
-        let unwanted = match self.segments.get_mut(&segment) {
-            Some(known) => known.policy.unwanted(cx, donor, pages),
-            None => pages.iter().map(|(page, _)| *page).collect(),
-        };
-        if unwanted.is_empty() {
-            return;
-        }
-        let pages = unwanted;
-        let unwanted = peer::Global::Unwanted {
-            question,
-            segment,
-            pages,
-        };
-        cx.send(donor, Message::Global(unwanted));
-    }
-
-    /// A donor leaves and gives back pages.
-    fn take_back(
-        &mut self,
-        cx: &mut Cx<'_>,
-        donor: NodeId,
-        segment: SegmentId,
-        pages: Vec<(PageIndex, Version)>,
-    ) {
-        if segment.home() != cx.me() || pages.len() > peer::Global::PAGES {
-            return cx.emit(Event::Malformed {});
-        }
-        cx.shell.memory.leaves(donor);
-        match self.segments.get_mut(&segment) {
-            Some(known) => known.policy.take_back(cx, donor, &pages),
-            // The segment ended, and the message that said so was lost.
-            None => cx.send(
-                donor,
-                Message::Global(peer::Global::Drop { segment, pages }),
-            ),
-        }
-    }
-
-    /// The driver has written pages to the disk, or could not.
-    pub(super) fn stored(&mut self, cx: &mut Cx<'_>, pages: PageRange, done: bool) {
-        if let Some(segment) = self.segments.get_mut(&pages.segment) {
-            segment.policy.stored(cx, pages, done);
-        }
     }
 
     /// The host gives more memory, or less.

@@ -52,9 +52,7 @@ impl Services {
         let (over, alive) = (cx.shell.view.over(), cx.shell.alive.clone());
         self.membership.names_told(&cx.shell.view);
         self.locks.forget_names(&over);
-        for segment in self.segments.values_mut() {
-            segment.policy.forget_names(&over);
-        }
+        self.segments.forget_names(&over);
         self.copy.forget_names(&over);
         self.sysv.forget_names(&over);
         cx.shell.memory.forget_names(&over);

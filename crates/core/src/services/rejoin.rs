@@ -108,7 +108,7 @@ impl Services {
 
     fn sort_segments(&mut self, cx: &mut Cx<'_>, again: &mut UnderWay, mut losses: Losses) {
         let doubtful = self.membership.doubt.is_justified();
-        for (id, mut segment) in core::mem::take(&mut self.segments) {
+        for (id, mut segment) in core::mem::take(&mut *self.segments) {
             again.shown.extend(segment.policy.shown());
             let dropped = segment.policy.leave_behind(cx);
             let lost = match dropped {
@@ -387,10 +387,15 @@ fn again_as(call: &LeftBehind) -> Option<Request> {
     }
 }
 
-fn is_sysv(call: &Call) -> bool {
+pub(super) fn is_sysv(call: &Call) -> bool {
     matches!(
         call,
-        Call::Sysv(_) | Call::SysvKey { .. } | Call::SysvNews(_)
+        Call::Sysv(_)
+            | Call::SysvKey { .. }
+            | Call::SysvNews(_)
+            | Call::SysvLend { .. }
+            | Call::SysvGather { .. }
+            | Call::SysvRecall { .. }
     )
 }
 

@@ -10,7 +10,7 @@ use crate::effect::Effect;
 use crate::event::Event;
 use crate::membership::CoordinatorSilent;
 use crate::ownership::{Extra, Ownership};
-use crate::segment::Segments;
+use crate::segments::Segments;
 use crate::shell::Cx;
 use context::LockContext;
 use pagemesh_sorted::SortedMap;

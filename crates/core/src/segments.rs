@@ -1,0 +1,202 @@
+//! All segments of a node, and what concerns one of them, or each.
+
+use crate::effect::{PageRange, Reply};
+use crate::event::Event;
+use crate::policies::{Due, Found, ProgramRequest};
+use crate::segment::Segment;
+use crate::shell::Cx;
+use crate::time::Time;
+use core::fmt;
+use core::ops::{Deref, DerefMut};
+use pagemesh_sorted::SortedMap;
+use pagemesh_wire::peer::{self, AgeSummary, Message, Refusal};
+use pagemesh_wire::sysv;
+use pagemesh_wire::{ClientId, NodeId, NodeSet, PageIndex, RequestId, SegmentId, Ticket, Version};
+use serde::{Deserialize, Serialize};
+
+/// All segments of a node.
+#[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Segments(SortedMap<SegmentId, Segment>);
+
+impl Deref for Segments {
+    type Target = SortedMap<SegmentId, Segment>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for Segments {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl fmt::Debug for Segments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Segments {
+    pub(crate) fn is_open_by(&self, segment: SegmentId, client: ClientId) -> bool {
+        let segment = self.0.get(&segment);
+        segment.is_some_and(|segment| segment.is_open_by(client))
+    }
+
+    /// Segments of System V objects that a process has attached.
+    pub(crate) fn of_sysv(&self, client: ClientId) -> Vec<SegmentId> {
+        let ids = self.0.keys().copied();
+        ids.filter(|id| sysv::keeper(*id).is_some() && self.is_open_by(*id, client))
+            .collect()
+    }
+
+    /// A process has a child, which has the same segments open, but for those that belong to one
+    /// process.
+    pub(crate) fn forked(&mut self, parent: ClientId, child: ClientId) {
+        let inherited = |segment: &&mut Segment| segment.policy.is_inherited();
+        for segment in self.0.values_mut().filter(inherited) {
+            segment.inherit(parent, child);
+        }
+    }
+
+    /// A process opens a segment by a capability. Those of System V count who is attached to them,
+    /// and frames of files belong to one process.
+    pub(crate) fn redeem(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (ticket, client): (Ticket, ClientId),
+        id: SegmentId,
+    ) {
+        let shared = |segment: &&mut Segment| segment.is_open() && segment.policy.is_inherited();
+        let named = sysv::keeper(id).is_none();
+        match self.0.get_mut(&id).filter(shared) {
+            Some(segment) if named => {
+                segment.open(client);
+                let info = segment.info.clone();
+                cx.reply(ticket, Reply::Segment(info));
+            }
+            _ => cx.refuse(ticket, Refusal::NotFound),
+        }
+    }
+
+    /// A request about pages of a segment that the process has open; `last` is the last of the pages.
+    pub(crate) fn request(
+        &mut self,
+        cx: &mut Cx<'_>,
+        who: (Ticket, ClientId),
+        id: SegmentId,
+        last: PageIndex,
+        request: ProgramRequest,
+    ) {
+        let (ticket, client) = who;
+        let open = |segment: &&mut Segment| segment.is_open_by(client);
+        match self.0.get_mut(&id).filter(open) {
+            None => cx.refuse(ticket, Refusal::NotFound),
+            Some(segment) if !segment.has(last) => {
+                let why = "beyond the end of the segment";
+                cx.refuse(ticket, Refusal::Invalid(why.into()));
+            }
+            Some(segment) => segment.policy.request(cx, who, request),
+        }
+    }
+
+    /// Withdraws a request. Returns false if none of them waits for it.
+    pub(crate) fn cancel(&mut self, ticket: Ticket) -> bool {
+        let segments = self.0.values_mut();
+        let cancelled = segments.map(|segment| segment.policy.cancel(ticket));
+        cancelled.fold(false, |had, has| had | has)
+    }
+
+    /// A timer of a segment, or of one of its pages, is due.
+    pub(crate) fn due(&mut self, cx: &mut Cx<'_>, segment: SegmentId, due: Due) {
+        if let Some(segment) = self.0.get_mut(&segment) {
+            segment.policy.due(cx, due);
+        }
+    }
+
+    /// The driver has found something out about a page.
+    pub(crate) fn found(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (segment, page): (SegmentId, PageIndex),
+        found: Found,
+    ) {
+        if let Some(segment) = self.0.get_mut(&segment) {
+            segment.policy.found(cx, page, found);
+        }
+    }
+
+    /// The driver has written pages to the disk, or could not.
+    pub(crate) fn stored(&mut self, cx: &mut Cx<'_>, pages: PageRange, done: bool) {
+        if let Some(segment) = self.0.get_mut(&pages.segment) {
+            segment.policy.stored(cx, pages, done);
+        }
+    }
+
+    /// A donor asks which of these copies this node counts on.
+    pub(crate) fn wanted(
+        &mut self,
+        cx: &mut Cx<'_>,
+        donor: NodeId,
+        question: RequestId,
+        (segment, pages): (SegmentId, &[(PageIndex, Version)]),
+    ) {
+        if segment.home() != cx.me() || pages.len() > peer::Global::PAGES {
+            return cx.emit(Event::Malformed {});
+        }
+        let unwanted = match self.0.get_mut(&segment) {
+            Some(known) => known.policy.unwanted(cx, donor, pages),
+            None => pages.iter().map(|(page, _)| *page).collect(),
+        };
+        if unwanted.is_empty() {
+            return;
+        }
+        let pages = unwanted;
+        let unwanted = peer::Global::Unwanted {
+            question,
+            segment,
+            pages,
+        };
+        cx.send(donor, Message::Global(unwanted));
+    }
+
+    /// A donor leaves and gives back pages.
+    pub(crate) fn take_back(
+        &mut self,
+        cx: &mut Cx<'_>,
+        donor: NodeId,
+        segment: SegmentId,
+        pages: Vec<(PageIndex, Version)>,
+    ) {
+        if segment.home() != cx.me() || pages.len() > peer::Global::PAGES {
+            return cx.emit(Event::Malformed {});
+        }
+        cx.shell.memory.leaves(donor);
+        match self.0.get_mut(&segment) {
+            Some(known) => known.policy.take_back(cx, donor, &pages),
+            // The segment ended, and the message that said so was lost.
+            None => cx.send(
+                donor,
+                Message::Global(peer::Global::Drop { segment, pages }),
+            ),
+        }
+    }
+
+    /// Lives are over, and their numbers are to be forgotten.
+    pub(crate) fn forget_names(&mut self, over: &NodeSet) {
+        for segment in self.0.values_mut() {
+            segment.policy.forget_names(over);
+        }
+    }
+
+    /// The ages of the pages in frames.
+    pub(crate) fn ages(&self, now: Time) -> AgeSummary {
+        let mut ages = AgeSummary::default();
+        for segment in self.0.values() {
+            segment.policy.summarize(now, &mut ages);
+        }
+        ages
+    }
+}
