@@ -200,3 +200,79 @@ impl Segments {
         ages
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::effect::{Effect, Effects};
+    use crate::shell::Shell;
+    use pagemesh_wire::ByteLen;
+    use pagemesh_wire::peer::{SegmentInfo, SegmentSpec};
+
+    const HERE: ClientId = ClientId(1);
+    const STRANGER: ClientId = ClientId(2);
+
+    fn id() -> SegmentId {
+        SegmentId::new(NodeId(1), 1)
+    }
+
+    /// One segment of two pages, which one process has open.
+    fn segments() -> Segments {
+        let mut segment = Segment::new(SegmentInfo {
+            id: id(),
+            name: "s".into(),
+            spec: SegmentSpec {
+                size: ByteLen(8192),
+                mode: 0o600,
+                policy: peer::Policy::default(),
+                replicas: 0,
+            },
+            owner: (0, 0),
+            removed: false,
+            attached: NodeSet::default(),
+        })
+        .unwrap();
+        segment.open(HERE);
+        let mut segments = Segments::default();
+        segments.insert(id(), segment);
+        segments
+    }
+
+    /// The answer to a request.
+    fn reply(work: impl FnOnce(&mut Segments, &mut Cx<'_>)) -> Option<Reply> {
+        let (mut shell, mut effects) = (Shell::of_four(NodeId(1)), Effects::default());
+        let mut cx = Cx {
+            now: Time(0),
+            shell: &mut shell,
+            effects: &mut effects,
+        };
+        work(&mut segments(), &mut cx);
+        effects.drain().find_map(|effect| match effect {
+            Effect::Reply { reply, .. } => Some(*reply),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn a_process_uses_the_pages_of_what_it_has_open() {
+        let watch = |client, page| {
+            let request = ProgramRequest::Watch(PageIndex(page));
+            let who = (Ticket(1), client);
+            reply(|of, cx| of.request(cx, who, id(), PageIndex(page), request))
+        };
+        assert_eq!(watch(HERE, 1), Some(Reply::Changed));
+        assert!(matches!(
+            watch(HERE, 2),
+            Some(Reply::Refused(Refusal::Invalid(_)))
+        ));
+        assert_eq!(watch(STRANGER, 1), Some(Reply::Refused(Refusal::NotFound)));
+    }
+
+    #[test]
+    fn a_capability_opens_what_is_open_here() {
+        let redeem = |id| reply(|of, cx| of.redeem(cx, (Ticket(1), STRANGER), id));
+        assert!(matches!(redeem(id()), Some(Reply::Segment(_))));
+        let other = SegmentId::new(NodeId(1), 2);
+        assert_eq!(redeem(other), Some(Reply::Refused(Refusal::NotFound)));
+    }
+}

@@ -204,3 +204,64 @@ fn refuse_living(view: &MemberView, ago: Duration) -> String {
          silent can be replaced: end its daemon first"
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::effect::Effects;
+    use crate::shell::Shell;
+
+    const ASKED: Time = Time(5);
+    const NEXT: Term = Term::FIRST;
+
+    fn with<T>(now: Time, work: impl FnOnce(&mut Cx<'_>) -> T) -> T {
+        let (mut shell, mut effects) = (Shell::of_four(NodeId(2)), Effects::default());
+        work(&mut Cx {
+            now,
+            shell: &mut shell,
+            effects: &mut effects,
+        })
+    }
+
+    #[test]
+    fn only_a_coordinator_that_is_silent_is_replaced() {
+        let mut promotion = Promotion::by(Ticket(1), ASKED);
+        let mut due = |heard, silent| {
+            with(Time(9), |cx| {
+                promotion.due(cx, (heard, silent), Term::FIRST)
+            })
+        };
+        assert!(matches!(due(ASKED, false), Due::Wait));
+        assert!(matches!(due(Time(6), false), Due::End(_)));
+        assert!(matches!(due(ASKED, true), Due::Ask(term) if term > Term::FIRST));
+    }
+
+    #[test]
+    fn it_is_known_when_all_others_have_answered_or_are_silent() {
+        let mut promotion = Promotion::by(Ticket(1), ASKED);
+        assert!(!promotion.is_known());
+        let steps = with(ASKED, |cx| promotion.ask(cx, NEXT));
+        assert_eq!(steps.len(), 2, "neither the coordinator nor this node");
+        let asking = promotion.asking_in(NEXT).unwrap();
+        asking.answered(NodeId(3), MemberView::default());
+        assert!(!promotion.is_known());
+        let late = with(Time(u64::MAX), |cx| {
+            promotion.due(cx, (Time(0), true), Term::FIRST)
+        });
+        assert!(matches!(late, Due::TakeOver) && promotion.is_known());
+        let silent = &promotion.asking.as_ref().unwrap().silent;
+        assert_eq!(*silent, NodeSet::only(NodeId(4)));
+    }
+
+    #[test]
+    fn what_members_were_asked_already_goes_on_without_the_person() {
+        let mut promotion = Some(Promotion::by(Ticket(1), ASKED));
+        assert!(!Promotion::withdraw(&mut promotion, Ticket(2)));
+        assert!(Promotion::withdraw(&mut promotion, Ticket(1)));
+        assert_eq!(promotion, None);
+        let mut promotion = Some(Promotion::by(Ticket(1), ASKED));
+        with(ASKED, |cx| promotion.as_mut().map(|of| of.ask(cx, NEXT)));
+        assert!(Promotion::withdraw(&mut promotion, Ticket(1)));
+        assert!(promotion.is_some_and(|of| of.ticket.is_none()));
+    }
+}

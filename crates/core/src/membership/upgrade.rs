@@ -178,3 +178,85 @@ pub(crate) fn with_known_programs(mut view: MemberView, former: NodeId) -> Membe
     }
     view
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::effect::{Effect, Effects};
+    use crate::shell::Shell;
+    use crate::time::Time;
+
+    /// What a step answers to requests.
+    fn with<T>(
+        shell: &mut Shell,
+        work: impl FnOnce(&mut Cx<'_>) -> T,
+    ) -> (T, Vec<(Ticket, Reply)>) {
+        let mut effects = Effects::default();
+        let mut cx = Cx {
+            now: Time(0),
+            shell,
+            effects: &mut effects,
+        };
+        let result = work(&mut cx);
+        let replies = effects.drain().filter_map(|effect| match effect {
+            Effect::Reply { ticket, reply } => Some((ticket, *reply)),
+            _ => None,
+        });
+        (result, replies.collect())
+    }
+
+    /// The versions that this program speaks, and one that it does not.
+    fn newer(shell: &Shell) -> Versions {
+        let mut speaks = shell.config.program.speaks;
+        speaks.newest += 1;
+        speaks
+    }
+
+    #[test]
+    fn one_daemon_at_a_time_is_made_room_for() {
+        let mut shell = Shell::of_four(NodeId(2));
+        let speaks = newer(&shell);
+        let mut upgrade = Upgrade::default();
+        let (first, second) = (Ticket(1), Ticket(2));
+        assert!(with(&mut shell, |cx| upgrade.make_room(cx, first, speaks)).0);
+        let (may, replies) = with(&mut shell, |cx| upgrade.make_room(cx, second, speaks));
+        assert!(!may && matches!(replies[..], [(Ticket(2), Reply::Refused(_))]));
+        assert!(!upgrade.withdraw(second));
+        assert!(upgrade.withdraw(first));
+        assert!(with(&mut shell, |cx| upgrade.make_room(cx, second, speaks)).0);
+    }
+
+    #[test]
+    fn room_is_made_when_the_coordinator_knows_the_next_program() {
+        let mut shell = Shell::of_four(NodeId(2));
+        let speaks = newer(&shell);
+        let mut upgrade = Upgrade::default();
+        with(&mut shell, |cx| upgrade.make_room(cx, Ticket(1), speaks));
+        let (told, _) = with(&mut shell, |cx| upgrade.tells(cx));
+        assert_eq!(told, Some(Program::of(speaks)));
+        let ((), replies) = with(&mut shell, |cx| upgrade.go_on(cx));
+        assert_eq!(replies, [], "what was said may be under way");
+        let mut view = shell.view.clone();
+        view.epoch += 1;
+        view.members[1].program = Program::of(speaks);
+        shell.set_view(view);
+        let ((), replies) = with(&mut shell, |cx| upgrade.go_on(cx));
+        assert_eq!(replies, [(Ticket(1), Reply::Done)]);
+        assert_eq!(with(&mut shell, |cx| upgrade.tells(cx)).0, None);
+    }
+
+    #[test]
+    fn a_coordinator_that_does_not_listen_is_told_ever_less_often() {
+        let mut shell = Shell::of_four(NodeId(2));
+        let speaks = newer(&shell);
+        let mut upgrade = Upgrade::default();
+        with(&mut shell, |cx| upgrade.make_room(cx, Ticket(1), speaks));
+        let mut tells = || with(&mut shell, |cx| upgrade.tells_again(cx)).0;
+        let told = (1..=3 * SELDOM).filter_map(|_| tells());
+        assert_eq!(
+            told.count(),
+            9,
+            "after 1, 2, 4 ... 128 heartbeats, and after 192"
+        );
+    }
+}

@@ -329,3 +329,118 @@ impl Replicas {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Rules, table::Table};
+    use super::*;
+    use crate::effect::Effects;
+    use crate::shell::Shell;
+    use crate::time::Time;
+    use pagemesh_wire::SegmentId;
+    use pagemesh_wire::peer::{Manager, Window};
+
+    const WARD: NodeId = NodeId(2);
+
+    /// A node that is the backup of another one for eight pages.
+    struct Backup {
+        shell: Shell,
+        replicas: Replicas,
+    }
+
+    impl Backup {
+        fn new() -> Self {
+            Self {
+                shell: Shell::of_four(NodeId(1)),
+                replicas: Replicas::of(8),
+            }
+        }
+
+        fn step<T>(
+            &mut self,
+            work: impl FnOnce(&mut Replicas, &mut Cx<'_>, SegmentPages<'_>) -> T,
+        ) -> T {
+            let mut effects = Effects::default();
+            let mut cx = Cx {
+                now: Time(0),
+                shell: &mut self.shell,
+                effects: &mut effects,
+            };
+            let rules = Rules {
+                segment: SegmentId::new(WARD, 1),
+                manager: Manager::Dynamic,
+                window: Window::Nanos(0),
+            };
+            let pages = &Table::default();
+            work(&mut self.replicas, &mut cx, SegmentPages { rules, pages })
+        }
+
+        fn page(&mut self, commit: u64, place: u8) {
+            let page = KeepPage {
+                commit,
+                part: 0,
+                place,
+                page: PageIndex(place.into()),
+                version: Version(commit),
+            };
+            self.step(|of, cx, segment| of.keep_page(cx, segment, WARD, page, false));
+        }
+
+        /// Which places of a commit of two pages are missing.
+        fn lacks(&mut self, commit: u64) -> u64 {
+            let keep = Keep {
+                commit,
+                part: 0,
+                count: 2,
+                last: true,
+                whole: true,
+            };
+            self.step(|of, cx, segment| of.lacks(cx, segment, WARD, keep))
+        }
+
+        fn versions(&self) -> Vec<u64> {
+            let replicas = self.replicas.book.replicas.values();
+            replicas.map(|replica| replica.version.0).collect()
+        }
+    }
+
+    #[test]
+    fn a_commit_counts_when_all_of_it_has_come() {
+        let mut backup = Backup::new();
+        backup.page(1, 0);
+        assert_eq!(backup.lacks(1), 0b10);
+        assert_eq!(backup.versions(), []);
+        backup.page(1, 1);
+        assert_eq!(backup.lacks(1), 0);
+        assert_eq!(backup.versions(), [1, 1]);
+    }
+
+    #[test]
+    fn what_did_not_count_is_dropped_with_its_ward() {
+        let mut backup = Backup::new();
+        backup.page(1, 0);
+        backup.page(1, 1);
+        backup.lacks(1);
+        backup.page(2, 0);
+        backup.step(|of, cx, segment| {
+            let ward = of.wards.remove(&WARD);
+            of.forget_ward(cx, segment, ward);
+        });
+        assert_eq!(backup.versions(), [1, 1]);
+        assert!(!backup.replicas.book.unsure, "all that was seen is here");
+    }
+
+    #[test]
+    fn a_replica_stays_until_a_newer_version_is_on_a_second_node() {
+        let mut backup = Backup::new();
+        backup.page(3, 0);
+        backup.page(3, 1);
+        backup.lacks(3);
+        let older = [(PageIndex(0), Version(3))];
+        backup.step(|of, cx, segment| of.drop_older(cx, segment, &older));
+        assert_eq!(backup.versions(), [3, 3]);
+        let newer = [(PageIndex(0), Version(4))];
+        backup.step(|of, cx, segment| of.drop_older(cx, segment, &newer));
+        assert_eq!(backup.versions(), [3]);
+    }
+}

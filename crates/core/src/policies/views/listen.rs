@@ -202,3 +202,85 @@ impl Listeners {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::effect::{Effect, Effects};
+    use crate::shell::Shell;
+    use crate::time::Time;
+    use pagemesh_wire::peer::Message;
+
+    /// The home of the segment, which is node 1.
+    struct Home {
+        shell: Shell,
+        listeners: Listeners,
+    }
+
+    impl Home {
+        /// The nodes that a step tells something.
+        fn step(
+            &mut self,
+            work: impl FnOnce(&mut Listeners, &mut Cx<'_>, SegmentId),
+        ) -> Vec<NodeId> {
+            let mut effects = Effects::default();
+            let mut cx = Cx {
+                now: Time(0),
+                shell: &mut self.shell,
+                effects: &mut effects,
+            };
+            let segment = SegmentId::new(NodeId(1), 1);
+            work(&mut self.listeners, &mut cx, segment);
+            let told = effects.drain().filter_map(|effect| match effect {
+                Effect::Send {
+                    header, message, ..
+                } if matches!(*message, Message::Policy(_)) => Some(header.to),
+                _ => None,
+            });
+            told.collect()
+        }
+    }
+
+    fn home() -> Home {
+        Home {
+            shell: Shell::of_four(NodeId(1)),
+            listeners: Listeners::default(),
+        }
+    }
+
+    #[test]
+    fn every_listener_hears_of_every_change() {
+        let mut home = home();
+        let told = home.step(|of, cx, segment| of.admit(cx, segment, NodeId(2)));
+        assert_eq!(told, [NodeId(2)]);
+        let told = home.step(|of, cx, segment| of.admit(cx, segment, NodeId(3)));
+        assert_eq!(told, [NodeId(2), NodeId(3)]);
+        let told = home.step(|of, cx, segment| of.dismiss(cx, segment, NodeId(2)));
+        assert_eq!(told, [NodeId(3)]);
+        assert_eq!(home.listeners.nodes, NodeSet::only(NodeId(3)));
+    }
+
+    #[test]
+    fn who_listens_again_is_not_dismissed_by_what_it_said_before() {
+        let mut home = home();
+        home.step(|of, cx, segment| of.admit(cx, segment, NodeId(2)));
+        let before = home.listeners.generation;
+        home.step(|of, cx, segment| of.admit(cx, segment, NodeId(2)));
+        home.step(|of, cx, segment| of.is_deaf(cx, segment, NodeId(2), before));
+        assert!(home.listeners.nodes.contains(NodeId(2)));
+        let now = home.listeners.generation;
+        home.step(|of, cx, segment| of.is_deaf(cx, segment, NodeId(2), now));
+        assert!(!home.listeners.nodes.contains(NodeId(2)));
+    }
+
+    #[test]
+    fn the_home_waits_until_all_have_heard() {
+        let mut home = home();
+        home.step(|of, cx, segment| of.admit(cx, segment, NodeId(2)));
+        let generation = home.listeners.generation;
+        home.step(|of, cx, segment| of.heard(cx, segment, NodeId(2), generation - 1));
+        assert!(home.listeners.telling.is_some());
+        home.step(|of, cx, segment| of.heard(cx, segment, NodeId(2), generation));
+        assert_eq!(home.listeners.telling, None);
+    }
+}
