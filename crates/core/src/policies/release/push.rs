@@ -57,7 +57,7 @@ impl Release {
                 self.push_on_credit(cx, to, due);
             }
             (Spread::Lazy, None) => {
-                for (to, pages) in self.push.subscribed() {
+                for (to, pages) in self.push.take_due() {
                     self.push_on_credit(cx, to, pages);
                 }
             }
@@ -101,7 +101,11 @@ impl Release {
                 continue;
             };
             let news = page.notices.since((me, self.push.seen(to, index)), index);
-            if news.len() > AT_ONCE || names.len() + news.len() > PUSHED {
+            if news.len() > AT_ONCE {
+                continue;
+            }
+            if names.len() + news.len() > PUSHED {
+                self.push.put_off(index);
                 continue;
             }
             let Some(last) = news.last().map(|name| name.interval) else {

@@ -46,6 +46,10 @@ pub(super) struct PushCredit {
     table: BTreeMap<PageIndex, Entry>,
     /// Pages whose pushed diffs were used, which their writers were not told yet.
     used: BTreeSet<PageIndex>,
+    /// Pages with subscribers that this node named, or of which a subscriber earned credit, since the
+    /// last barrier. Of the others nothing is to be pushed, and they may be very many.
+    #[serde(default)]
+    due: BTreeSet<PageIndex>,
 }
 
 /// The credit that other nodes have here for a page, and this node's credit with them.
@@ -124,6 +128,7 @@ impl PushCredit {
             spread,
             table: BTreeMap::new(),
             used: BTreeSet::new(),
+            due: BTreeSet::new(),
         }
     }
 
@@ -152,6 +157,7 @@ impl PushCredit {
             }
             subscriber.seen = last;
             subscriber.earn(if count > 1 { 0 } else { subscriber.streak + 1 });
+            self.due.insert(page);
         }
     }
 
@@ -190,6 +196,7 @@ impl PushCredit {
             let subscriber = self.known(from, name.page);
             if let Some(subscriber) = subscriber.filter(|one| one.streak > 0) {
                 subscriber.earn(subscriber.streak + 1);
+                self.due.insert(name.page);
             }
         }
     }
@@ -203,6 +210,7 @@ impl PushCredit {
             let most = allowance(subscriber.streak);
             if let Credit::Diffs(credit) = &mut subscriber.credit {
                 *credit = (*credit + 1).min(most);
+                self.due.insert(page);
             }
         }
     }
@@ -214,17 +222,23 @@ impl PushCredit {
         subscriber.is_some_and(|one| !one.credit.is_used_up())
     }
 
-    /// The pages whose diffs are to be pushed, by subscriber.
-    pub(super) fn subscribed(&self) -> SortedMap<NodeId, Vec<PageIndex>> {
+    /// Takes the pages of which diffs may have to be pushed, by subscriber.
+    pub(super) fn take_due(&mut self) -> SortedMap<NodeId, Vec<PageIndex>> {
         let mut due: SortedMap<NodeId, Vec<PageIndex>> = SortedMap::new();
-        for (page, entry) in &self.table {
-            for (node, subscriber) in &entry.subscribers {
+        for page in core::mem::take(&mut self.due) {
+            let entry = self.table.get(&page);
+            for (node, subscriber) in entry.iter().flat_map(|entry| &entry.subscribers) {
                 if !subscriber.credit.is_used_up() {
-                    due.entry(*node).or_default().push(*page);
+                    due.entry(*node).or_default().push(page);
                 }
             }
         }
         due
+    }
+
+    /// A diff of a page was not pushed, because others were enough at once.
+    pub(super) fn put_off(&mut self, page: PageIndex) {
+        self.due.insert(page);
     }
 
     /// The last interval of this node whose diff of a page a node has got.
@@ -258,6 +272,7 @@ impl PushCredit {
             entry.subscribers.retain(|_, one| kept(one));
         }
         self.table.retain(|_, entry| *entry != Entry::default());
+        self.due.retain(|page| self.table.contains_key(page));
     }
 
     fn subscribe(&mut self, node: NodeId, page: PageIndex) {
@@ -303,10 +318,15 @@ impl PushCredit {
         }
     }
 
-    /// This node has written a page, which its other writers learn.
+    /// An interval of this node names a page: its other writers learn that the page is used here, and
+    /// its subscribers may get the diff.
     pub(super) fn writes(&mut self, page: PageIndex) {
-        if let Some(entry) = self.table.get_mut(&page) {
-            entry.received.shown();
+        let Some(entry) = self.table.get_mut(&page) else {
+            return;
+        };
+        entry.received.shown();
+        if self.spread == Spread::Lazy && !entry.subscribers.is_empty() {
+            self.due.insert(page);
         }
     }
 

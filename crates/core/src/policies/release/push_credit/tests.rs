@@ -1,4 +1,5 @@
 use super::*;
+use core::ops::Range;
 use pagemesh_sorted::SortedMap;
 
 const ME: NodeId = NodeId(1);
@@ -52,7 +53,10 @@ fn credit_rises_with_each_sign_of_use_and_is_used_up_without() {
 fn a_writer_keeps_its_credit_and_an_empty_diff_costs_none() {
     let mut credit = PushCredit::new(Spread::Lazy);
     credit.written_by(READER, PAGE);
-    assert!(credit.subscribed().is_empty(), "it has requested nothing");
+    assert!(
+        !credit.is_subscribed(READER, PAGE),
+        "it has requested nothing"
+    );
     credit.requested(ME, READER, &[name(1)]);
     credit.pushed(READER, PAGE, 2);
     credit.written_by(READER, PAGE);
@@ -71,7 +75,7 @@ fn invalidate_pushes_to_no_node() {
         credit.copied(READER, PAGE, Some(interval));
         credit.written_by(READER, PAGE);
         credit.used_by(ME, READER, &[name(interval)]);
-        assert!(credit.subscribed().is_empty());
+        assert!(!credit.is_subscribed(READER, PAGE));
     }
     assert_eq!(
         credit,
@@ -92,8 +96,8 @@ fn eager_nodes_push_to_all_that_have_used_a_page() {
         }
         credit.collect(ME, &VectorTime::from_iter([(ME, 500)]));
         credit.gone(NodeId(4));
-        let nodes: Vec<_> = credit.subscribed().into_keys().collect();
-        assert_eq!(nodes, [READER, NodeId(3)]);
+        let subscribed = |node| credit.is_subscribed(node, PAGE);
+        assert!(subscribed(READER) && subscribed(NodeId(3)) && !subscribed(NodeId(4)));
         credit.came(PAGE, READER);
         assert!(!credit.is_running_out(PAGE), "{spread:?} has no bound");
     }
@@ -137,5 +141,27 @@ fn what_is_collected_or_gone_has_no_entry() {
     assert_eq!(credit, PushCredit::new(Spread::Lazy));
     credit.copied(READER, PAGE, Some(6));
     credit.gone(READER);
-    assert!(credit.subscribed().is_empty());
+    assert!(!credit.is_subscribed(READER, PAGE));
+}
+
+#[test]
+fn a_barrier_looks_at_pages_with_news_for_subscribers_only() {
+    let mut credit = PushCredit::new(Spread::Lazy);
+    let pages = |range: Range<u32>| range.map(PageIndex);
+    for page in pages(0..100) {
+        credit.copied(READER, page, Some(1));
+    }
+    let due = |credit: &mut PushCredit| credit.take_due().remove(&READER).unwrap_or_default();
+    assert!(due(&mut credit).is_empty(), "copies have everything");
+    pages(98..200).for_each(|page| credit.writes(page));
+    assert_eq!(due(&mut credit), [PageIndex(98), PageIndex(99)]);
+    assert!(due(&mut credit).is_empty(), "looked at before");
+    credit.put_off(PageIndex(99));
+    assert_eq!(due(&mut credit), [PageIndex(99)]);
+    // Named while its subscriber had no credit, which it then earns.
+    (2..4).for_each(|interval| credit.pushed(READER, PAGE, interval));
+    credit.writes(PAGE);
+    assert!(due(&mut credit).is_empty());
+    credit.used_by(ME, READER, &[name(3)]);
+    assert_eq!(due(&mut credit), [PAGE]);
 }
