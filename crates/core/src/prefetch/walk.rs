@@ -141,6 +141,13 @@ impl Walks {
         self.pattern == AccessPattern::Sequential
     }
 
+    /// Whether the last fault belongs to no walk that was seen: it was far from the places where the
+    /// process was lately, and nothing says that it touches pages at random.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        let last = self.walks.first();
+        self.pattern != AccessPattern::Random && last.is_some_and(|walk| walk.stride == 0)
+    }
+
     /// A thread stopped at a page of a segment of `pages` pages. Returns the pages to ask for
     /// ahead.
     pub(crate) fn fault(

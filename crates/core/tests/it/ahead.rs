@@ -503,6 +503,28 @@ fn first_stores_on_a_walk_stop_at_few_pages_and_so_do_the_next_ones() {
 }
 
 #[test]
+fn stores_to_many_places_in_turn_stop_at_few_pages() {
+    const PLACES: u32 = 40;
+    let (mut cluster, segment) = fresh(PLACES * 100);
+    let mut stops = Vec::new();
+    for (step, place) in (0..32).flat_map(|step| (0..PLACES).map(move |place| (step, place))) {
+        let page = place * 100 + step;
+        if !mapped(&cluster, N1).contains(&page) {
+            stops.extend((place == 7).then_some(step));
+            cluster.touch(N1, page, Access::Write);
+        }
+    }
+    assert_eq!(stops, [0, 1, 3, 7, 15, 24]);
+    cluster.forget();
+    meet(&mut cluster, segment);
+    // The pages behind each place were guessed in vain: no node is told of them.
+    for page in (0..PLACES).map(|place| place * 100 + 32) {
+        cluster.touch(N2, page, Access::Read);
+    }
+    assert_eq!(kinds(&cluster), []);
+}
+
+#[test]
 fn pages_that_were_guessed_to_be_stored_to_are_not_named_and_soon_have_no_twin() {
     let (mut cluster, segment) = fresh(16);
     for page in 0..4 {

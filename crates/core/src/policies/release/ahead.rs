@@ -51,12 +51,16 @@ impl Release {
         }
         let fare = self.prefetch.flights.fare(limit);
         let walks = self.prefetch.walks.entry(who.client).or_default();
-        let Some(burst) = walks.fault(page, access, who.pages, fare) else {
-            return PagesAhead::default();
-        };
         let announced = walks.is_announced();
-        let writer = self.writer_of(page);
         let stores = access == Access::Write && !self.by_locks;
+        let Some(burst) = walks.fault(page, access, who.pages, fare) else {
+            let mut ahead = PagesAhead::default();
+            if stores && walks.is_elsewhere() {
+                ahead.alone = self.beside(page);
+            }
+            return ahead;
+        };
+        let writer = self.writer_of(page);
         if !announced && writer.is_none() && !(stores && self.stores_alone(page)) {
             return PagesAhead::default();
         }

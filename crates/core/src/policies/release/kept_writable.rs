@@ -29,8 +29,9 @@ const NOT_BEFORE: u8 = 4;
 /// Pages looked at before one barrier at most. The other ones are named without a look.
 const LOOKED_AT: usize = 64;
 
-/// Pages guessed to be stored to that are looked at besides: those of two walks.
-const GUESSED: usize = 512;
+/// Pages guessed to be stored to that are looked at besides: those of a thousand walks. A look takes
+/// a microsecond; to name a page that did not change takes it from nodes that use it.
+const GUESSED: usize = 8192;
 
 /// Whether a page may be kept writable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -157,7 +158,7 @@ impl Pages {
 
     /// Takes the pages that the present interval has to name: all that may have been written in it,
     /// except those known to be untouched.
-    pub(super) fn written(&mut self, untouched: &[PageIndex]) -> BTreeSet<PageIndex> {
+    pub(super) fn written(&mut self, untouched: &BTreeSet<PageIndex>) -> BTreeSet<PageIndex> {
         let mut written = core::mem::take(&mut self.dirty);
         let kept_writable = core::mem::take(&mut self.kept_writable);
         for index in kept_writable {
@@ -173,7 +174,7 @@ impl Pages {
 
     /// Whether a page kept writable was looked at and had not changed. False after too many such
     /// looks: it is named once more, and then protected.
-    fn is_spared(&mut self, index: PageIndex, untouched: &[PageIndex]) -> bool {
+    fn is_spared(&mut self, index: PageIndex, untouched: &BTreeSet<PageIndex>) -> bool {
         let Some(page) = self.get_mut(&index) else {
             return false;
         };

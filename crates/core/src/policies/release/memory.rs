@@ -168,7 +168,7 @@ impl Release {
 
     /// Ends the present interval, if anything may have been written in it (T12).
     pub(super) fn end_interval(&mut self, cx: &mut Cx<'_>) {
-        let written = self.pages.written(&[]);
+        let written = self.pages.written(&BTreeSet::new());
         self.end_interval_of(cx, &written);
     }
 

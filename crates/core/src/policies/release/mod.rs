@@ -150,10 +150,11 @@ impl Release {
     /// pages kept writable, and the pages in `barrier` had not changed.
     fn end_for(&mut self, cx: &mut Cx<'_>, to: NodeId, barrier: Option<&[PageIndex]>) {
         self.by_locks = barrier.is_none();
-        if let Some(untouched) = barrier {
-            self.settle_guesses(cx, untouched);
+        let untouched = barrier.unwrap_or_default().iter().copied().collect();
+        if barrier.is_some() {
+            self.settle_guesses(cx, &untouched);
         }
-        let written = self.pages.written(barrier.unwrap_or_default());
+        let written = self.pages.written(&untouched);
         let named = self.end_interval_of(cx, &written);
         self.pages.named_at(barrier.is_some(), &named);
         self.show_use(cx);

@@ -12,8 +12,30 @@ use super::page::{Copy, Page};
 use crate::effect::{DiffWork, Effect, Mappings, PageRange, Rights, Source};
 use crate::shell::Cx;
 use pagemesh_wire::{MappingId, PageIndex};
+use std::collections::BTreeSet;
+
+/// Pages after that of a fault to which the right to store is given because as many before it have it.
+const BESIDE: u32 = 8;
 
 impl Release {
+    /// A thread stores to a page far from its last ones: a sort, say, stores to a thousand places in turn.
+    /// Where the pages before this one may be stored to, those after it are expected to be: as many, as
+    /// far as they need nothing of other nodes.
+    pub(super) fn beside(&mut self, page: PageIndex) -> Vec<PageIndex> {
+        if !self.stores_alone(page) {
+            return Vec::new();
+        }
+        let is_writable = |index: &PageIndex| {
+            let page = self.pages.get(index);
+            page.is_some_and(|page| page.rights == Rights::Write)
+        };
+        let before = (1..=BESIDE).map_while(|back| page.0.checked_sub(back).map(PageIndex));
+        let before = before.take_while(is_writable).count() as u32;
+        self.pages.confirm_between(PageIndex(page.0 - before), page);
+        let after = (1..=before).filter_map(|step| page.0.checked_add(step).map(PageIndex));
+        after.take_while(|page| self.stores_alone(*page)).collect()
+    }
+
     /// Whether a store to a page needs no other node: its contents are here, or are zeros.
     pub(super) fn stores_alone(&self, page: PageIndex) -> bool {
         self.starts_from_zeros(page)
@@ -91,7 +113,7 @@ impl Release {
 
     /// Before a barrier: the pages in `untouched` have not changed. Those among them that were
     /// guessed to be stored to are protected, or need no twin any more.
-    pub(super) fn settle_guesses(&mut self, cx: &mut Cx<'_>, untouched: &[PageIndex]) {
+    pub(super) fn settle_guesses(&mut self, cx: &mut Cx<'_>, untouched: &BTreeSet<PageIndex>) {
         let segment = self.segment;
         for index in self.pages.guessed() {
             if !untouched.contains(&index) {
