@@ -502,26 +502,62 @@ fn first_stores_on_a_walk_stop_at_few_pages_and_so_do_the_next_ones() {
     assert_eq!(store_stops(&mut cluster, N1, 256).len(), stops.len());
 }
 
-#[test]
-fn stores_to_many_places_in_turn_stop_at_few_pages() {
-    const PLACES: u32 = 40;
-    let (mut cluster, segment) = fresh(PLACES * 100);
+/// Places far from each other, at which a program stores in turn, and the pages of each.
+const PLACES: u32 = 40;
+const PAGES: u32 = 32;
+const APART: u32 = 100;
+
+/// The pages of one of these places at which the program stops.
+fn stops_in_turn(cluster: &mut Cluster, node: NodeId) -> Vec<u32> {
     let mut stops = Vec::new();
-    for (step, place) in (0..32).flat_map(|step| (0..PLACES).map(move |place| (step, place))) {
-        let page = place * 100 + step;
-        if !mapped(&cluster, N1).contains(&page) {
+    cluster.forget();
+    for (step, place) in (0..PAGES).flat_map(|step| (0..PLACES).map(move |place| (step, place))) {
+        let page = place * APART + step;
+        if !mapped(cluster, node).contains(&page) {
             stops.extend((place == 7).then_some(step));
-            cluster.touch(N1, page, Access::Write);
+            cluster.touch(node, page, Access::Write);
         }
     }
-    assert_eq!(stops, [0, 1, 3, 7, 15, 24]);
+    stops
+}
+
+/// The first pages behind those places.
+fn behind() -> impl Iterator<Item = u32> {
+    (0..PLACES).map(|place| place * APART + PAGES)
+}
+
+#[test]
+fn stores_to_many_places_in_turn_stop_at_few_pages() {
+    let (mut cluster, segment) = fresh(PLACES * APART);
+    assert_eq!(stops_in_turn(&mut cluster, N1), [0, 1, 3, 7, 15, 24]);
     cluster.forget();
     meet(&mut cluster, segment);
     // The pages behind each place were guessed in vain: no node is told of them.
-    for page in (0..PLACES).map(|place| place * 100 + 32) {
+    for page in behind() {
         cluster.touch(N2, page, Access::Read);
     }
     assert_eq!(kinds(&cluster), []);
+}
+
+#[test]
+fn stores_to_many_places_in_turn_take_no_copies_away_ahead() {
+    for manager in [Manager::Dynamic, Manager::Fixed] {
+        let mut cluster = Cluster::new(2);
+        let policy = Policy::Sequential {
+            manager,
+            window: Window::Nanos(0),
+        };
+        cluster.segment_of_pages(policy, u64::from(PLACES * APART));
+        for page in behind().map(|page| page - 6) {
+            cluster.touch(N2, page, Access::Read);
+        }
+        let stops = stops_in_turn(&mut cluster, N1);
+        assert_eq!(stops[..4], [0, 1, 3, 7], "{manager:?}");
+        assert!(
+            stops.contains(&26),
+            "no copy is taken away before a store: {stops:?}"
+        );
+    }
 }
 
 #[test]

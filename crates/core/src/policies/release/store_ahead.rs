@@ -10,30 +10,28 @@
 use super::Release;
 use super::page::{Copy, Page};
 use crate::effect::{DiffWork, Effect, Mappings, PageRange, Rights, Source};
+use crate::prefetch::{BESIDE, beside};
 use crate::shell::Cx;
 use pagemesh_wire::{MappingId, PageIndex};
 use std::collections::BTreeSet;
 
-/// Pages after that of a fault to which the right to store is given because as many before it have it.
-const BESIDE: u32 = 8;
-
 impl Release {
-    /// A thread stores to a page far from its last ones: a sort, say, stores to a thousand places in turn.
-    /// Where the pages before this one may be stored to, those after it are expected to be: as many, as
-    /// far as they need nothing of other nodes.
+    /// A thread stores to a page far from its last ones. Returns the pages that it is expected to come
+    /// to, as far as they need nothing of other nodes.
     pub(super) fn beside(&mut self, page: PageIndex) -> Vec<PageIndex> {
         if !self.stores_alone(page) {
             return Vec::new();
         }
-        let is_writable = |index: &PageIndex| {
-            let page = self.pages.get(index);
+        let is_writable = |index: PageIndex| {
+            let page = self.pages.get(&index);
             page.is_some_and(|page| page.rights == Rights::Write)
         };
-        let before = (1..=BESIDE).map_while(|back| page.0.checked_sub(back).map(PageIndex));
-        let before = before.take_while(is_writable).count() as u32;
-        self.pages.confirm_between(PageIndex(page.0 - before), page);
-        let after = (1..=before).filter_map(|step| page.0.checked_add(step).map(PageIndex));
-        after.take_while(|page| self.stores_alone(*page)).collect()
+        let after: Vec<_> = beside(page, is_writable)
+            .take_while(|page| self.stores_alone(*page))
+            .collect();
+        let first = PageIndex(page.0.saturating_sub(BESIDE));
+        self.pages.confirm_between(first, page);
+        after
     }
 
     /// Whether a store to a page needs no other node: its contents are here, or are zeros.

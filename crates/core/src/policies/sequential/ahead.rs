@@ -7,7 +7,7 @@ use super::context::PageContext;
 use crate::effect::{Effect, Mappings, Rights};
 use crate::event::Event;
 use crate::policies::hooks::Who;
-use crate::prefetch::{Ahead, Burst, Prefetch, WillneedRanges, gather, quiet};
+use crate::prefetch::{Ahead, Burst, Prefetch, WillneedRanges, beside, gather, quiet};
 use crate::shell::Cx;
 use crate::timers::Timer;
 use pagemesh_wire::peer::{Access, Manager};
@@ -27,6 +27,31 @@ impl Sequential {
         let walks = self.prefetch.walks.entry(who.client).or_default();
         if let Some(burst) = walks.fault(page, access, who.pages, fare) {
             self.ask_burst(cx, who.mapping, burst);
+        } else if access == Access::Write && walks.is_elsewhere() {
+            self.store_beside(cx, who, page);
+        }
+    }
+
+    /// A thread stores to a page far from its last ones: gives it the right to store to those that it
+    /// is expected to come to, as far as only this node knows them.
+    fn store_beside(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex) {
+        let me = cx.me();
+        let is_writable =
+            |page| (self.pages.get(page)).is_some_and(|it| it.rights == Rights::Write);
+        let is_new = |page: &PageIndex| {
+            page.0 < who.pages
+                && match self.pages.get(*page) {
+                    Some(page) => page.is_new_at(me),
+                    None => self.rules.segment.home() == me,
+                }
+        };
+        let pages: Vec<_> = beside(page, is_writable).take_while(is_new).collect();
+        let ahead = Ahead {
+            mapping: who.mapping,
+            mark: false,
+        };
+        for page in pages {
+            self.ask_ahead(cx, page, Access::Write, ahead);
         }
     }
 

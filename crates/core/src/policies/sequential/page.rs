@@ -166,6 +166,12 @@ impl Page {
         self.window_and_predictor = self.window_and_predictor & LONGEST | bits;
     }
 
+    /// Whether this node has the page, no node has stored to it, and no other one has a copy.
+    pub(super) fn is_new_at(&self, node: NodeId) -> bool {
+        let alone = self.own.hint == node && self.copies.is_empty() && self.own.busy().is_none();
+        alone && self.pristine && self.rights == Rights::None
+    }
+
     /// Whether mappings have the right to this access.
     pub(super) fn allows(&self, access: Access) -> bool {
         self.rights
