@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 /// A node that had no room for a page is not asked again for so long.
 const REFUSES: Duration = Duration::from_millis(100);
 
+/// Nor one that was silent: each page that it is asked to keep holds a frame until it is given up.
+const IS_SILENT: Duration = Duration::from_secs(5);
+
 /// The end of the time for which a node that leaves is not asked.
 const NEVER: Time = Time(u64::MAX);
 
@@ -112,6 +115,12 @@ impl Memory {
         self.wants_plan = true;
         let until = self.refusing.entry(node).or_default();
         *until = (*until).max(now + REFUSES);
+    }
+
+    /// A node was sent a page, again and again, and did not answer.
+    pub(crate) fn silent(&mut self, now: Time, node: NodeId) {
+        let until = self.refusing.entry(node).or_default();
+        *until = (*until).max(now + IS_SILENT);
     }
 
     /// A node is about to leave: it is not asked again.

@@ -22,6 +22,10 @@ const WINDOW: u32 = 128;
 /// Every so many pages an answer is asked for.
 const ANSWER: u32 = 32;
 
+/// Once a page was sent so often that the next wait is this many times the first one, its donors are
+/// given up: after some 0.6 s.
+const PATIENCE: u32 = 32;
+
 /// Pages that are sent again to another donor, or fetched for that, at once.
 const REPAIRED: usize = 32;
 
@@ -296,7 +300,26 @@ impl Private {
         if !cx.fire(backoff, timer) {
             return;
         }
+        if backoff.wait() > cx.pace().resend_first * PATIENCE {
+            return self.give_up_silent(cx, page);
+        }
         self.send_to_unsure(cx, page);
+    }
+
+    /// Donors do not answer, and may live: a host that stands still, or a coordinator that nobody declares
+    /// dead. They count as donors without room, because a thread may wait for the frame. If one of them
+    /// has the page, it will ask whether its copy is counted on.
+    fn give_up_silent(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
+        let Some(known) = self.pages.get(&page) else {
+            return;
+        };
+        let version = known.version;
+        let silent = known.donors.all().without(&known.donors.sure());
+        for node in silent.iter() {
+            self.refused(cx, node, page, version);
+            let now = cx.now;
+            cx.shell.memory.silent(now, node);
+        }
     }
 
     /// Something is due of the segment: a closed window, a full disk, copies that were lost.

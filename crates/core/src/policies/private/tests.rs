@@ -332,6 +332,29 @@ fn two_donors_must_say_that_they_keep_a_page_before_it_leaves() {
     );
 }
 
+#[test]
+fn a_page_does_not_wait_for_ever_for_a_donor_that_is_silent() {
+    let mut bench = Bench::new(Backing::Copies, &[DONOR, OTHER]);
+    for page in 0..3 {
+        bench.fault(page, Access::Write);
+    }
+    bench.kept(OTHER, 0, 1);
+    let mut asked = 0;
+    let done = loop {
+        let done = bench.wait(0, 1);
+        if done != ["put 0 v1→n2"] {
+            break done;
+        }
+        asked += 1;
+    };
+    assert!((4..9).contains(&asked), "{asked} times");
+    assert!(done.contains(&"leave 0".into()), "{done:?}");
+    assert!(done.contains(&"map 2 Write".into()), "{done:?}");
+    // The next page does not wait for it at all.
+    let next = bench.fault(3, Access::Write);
+    assert!(next.contains(&"leave 1".into()), "{next:?}");
+}
+
 /// A node that has lent page 0 to two of three donors, and these.
 fn lent_twice() -> (Bench, Vec<NodeId>) {
     let mut bench = Bench::new(Backing::Copies, &[DONOR, OTHER, NodeId(4)]);
