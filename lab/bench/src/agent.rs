@@ -178,6 +178,7 @@ pub(super) const COUNTED: &[&str] = &[
     "pages_from_disk",
     "pages_returned",
     "pages_lent",
+    "faults_soft",
     "pages_borrowed",
     "file_pages_here",
     "file_pages_in",

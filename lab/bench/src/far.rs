@@ -14,11 +14,10 @@ use super::boards::Running;
 use super::fault::shuffled;
 use super::report::{Report, Samples};
 use super::testbed::Testbed;
-use super::{ETHERNET_JUMBO, Waiting};
+use super::{Waiting, nodes_with_idle_memory};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use group::Group;
-use pagemesh_cli::sandbox::Plan;
 use space::Space;
 use std::collections::BTreeMap;
 
@@ -62,11 +61,7 @@ struct Measured {
 impl Far {
     pub(super) fn measure(&self) -> Result<Report> {
         let mut report = Report::new("far");
-        let mut plan = Plan::new(2);
-        plan.mtu = ETHERNET_JUMBO;
-        let lend = format!("{}M", 2 * self.size);
-        let arguments = ["--memory", "4G", "--lend", &lend];
-        plan.daemon_args = arguments.map(str::to_owned).to_vec();
+        let plan = nodes_with_idle_memory(2 * self.pages());
         let mut testbed = Testbed::raise(&plan, Waiting::Block)?;
         let spaces = self.spaces(&testbed, &mut report);
         let mut all: [Measured; 2] = Default::default();

@@ -6,6 +6,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod agent;
+mod ages;
 mod boards;
 mod burn;
 mod compress;
@@ -69,6 +70,8 @@ pub fn main() -> ExitCode {
 
 #[derive(Subcommand)]
 enum Which {
+    /// How well replacement finds the pages that programs use, beside true LRU
+    Ages(ages::Ages),
     /// What a fault costs, beside the raw exchange of the same bytes
     Fault(Effort),
     /// What it costs to make pages smaller for the wire, and how small they become
@@ -192,6 +195,7 @@ impl Which {
             Self::Compress(effort) => compress::measure(&effort)?,
             Self::Diff(effort) => diff::measure(&effort),
             Self::Memory(memory) => memory.measure()?,
+            Self::Ages(ages) => ages.measure()?,
             Self::Far(far) => far.measure()?,
             Self::Loss(loss) => loss.measure()?,
             Self::Peers(peers) => peers.measure()?,
@@ -221,6 +225,16 @@ fn switch(plan: &mut Plan, switches: &str) -> Result<()> {
         plan.program = Some(std::env::current_exe()?);
     }
     Ok(())
+}
+
+/// A node with a program, and one that lends so many pages.
+fn nodes_with_idle_memory(pages: u32) -> Plan {
+    let mut plan = Plan::new(2);
+    plan.mtu = ETHERNET_JUMBO;
+    let lend = format!("{}K", u64::from(pages) * 4);
+    let arguments = ["--memory", "4G", "--lend", &lend];
+    plan.daemon_args = arguments.map(str::to_owned).to_vec();
+    plan
 }
 
 fn each_waiting(

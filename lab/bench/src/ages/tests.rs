@@ -1,4 +1,5 @@
 use super::*;
+use pagemesh_cli::output::note;
 use trace::Touch;
 
 /// Touches of these pages, each a store.
@@ -53,14 +54,16 @@ fn programs() -> Option<PathBuf> {
 #[test]
 fn programs_are_recorded_and_find_their_pages_about_as_often_as_with_lru() {
     let Some(programs) = programs() else {
-        println!("skipped: no recorder can be built here (make, cc, x86_64)");
+        note(format_args!(
+            "skipped: no recorder can be built here (make, cc, x86_64)"
+        ));
         return;
     };
     for workload in workload::all(10).unwrap() {
         let trace = match workload.record(&programs) {
             Ok(trace) => trace,
             Err(why) => {
-                println!("skipped: {}: {why:#}", workload.name);
+                note(format_args!("skipped: {}: {why:#}", workload.name));
                 continue;
             }
         };
@@ -73,11 +76,11 @@ fn programs_are_recorded_and_find_their_pages_about_as_often_as_with_lru() {
         let local = local_of(&trace, 500);
         let faults = replay::replay(&trace, local).unwrap();
         let lru = lru::fetched(&trace, local);
-        println!(
+        note(format_args!(
             "{}: {} touches, {lru} by LRU, {faults:?}",
             workload.name,
             trace.touches.len()
-        );
+        ));
         // A page a touch is the most there can be; a window for walks and a stage are what it takes.
         let most = 2 * lru + u64::from(trace.pages);
         assert!(
