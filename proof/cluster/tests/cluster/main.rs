@@ -42,6 +42,7 @@ mod pieces;
 mod pipes;
 mod policies;
 mod pressure;
+mod private_deaths;
 mod private_memory;
 mod process_deaths;
 mod publishing;
