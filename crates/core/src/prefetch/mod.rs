@@ -14,7 +14,7 @@ mod willneed_ranges;
 
 pub(crate) use flight::Flights;
 pub(crate) use gather::gather;
-pub(crate) use walk::{AccessPattern, BESIDE, Burst, Walks, beside};
+pub(crate) use walk::{AccessPattern, Burst, Walks, beside};
 pub(crate) use willneed_ranges::WillneedRanges;
 
 use crate::shell::Cx;

@@ -38,16 +38,17 @@ const EARNED_BY: u32 = 256;
 
 /// Where a program stores to more places in turn than walks are followed, as a sort does: pages after
 /// that of a fault to which the right to store is given because as many before it have it.
-pub(crate) const BESIDE: u32 = 8;
+const BESIDE: u32 = 8;
 
-/// The pages after this one, as many as those directly before it that are stored to.
+/// The first of the pages directly before this one that are stored to, and as many pages after it.
 pub(crate) fn beside(
     page: PageIndex,
     is_stored_to: impl Fn(PageIndex) -> bool,
-) -> impl Iterator<Item = PageIndex> {
+) -> (PageIndex, impl Iterator<Item = PageIndex>) {
     let before = (1..=BESIDE).map_while(|back| page.0.checked_sub(back).map(PageIndex));
     let before = before.take_while(|page| is_stored_to(*page)).count() as u32;
-    (1..=before).map_while(move |step| page.0.checked_add(step).map(PageIndex))
+    let after = (1..=before).map_while(move |step| page.0.checked_add(step).map(PageIndex));
+    (PageIndex(page.0 - before), after)
 }
 
 /// A program's announcement of how it will use a segment.

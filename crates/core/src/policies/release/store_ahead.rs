@@ -10,7 +10,7 @@
 use super::Release;
 use super::page::{Copy, Page};
 use crate::effect::{DiffWork, Effect, Mappings, PageRange, Rights, Source};
-use crate::prefetch::{BESIDE, beside};
+use crate::prefetch::beside;
 use crate::shell::Cx;
 use pagemesh_wire::{MappingId, PageIndex};
 use std::collections::BTreeSet;
@@ -26,10 +26,9 @@ impl Release {
             let page = self.pages.get(&index);
             page.is_some_and(|page| page.rights == Rights::Write)
         };
-        let after: Vec<_> = beside(page, is_writable)
-            .take_while(|page| self.stores_alone(*page))
-            .collect();
-        let first = PageIndex(page.0.saturating_sub(BESIDE));
+        let (first, after) = beside(page, is_writable);
+        let after = after.take_while(|page| self.stores_alone(*page));
+        let after = after.collect();
         self.pages.confirm_between(first, page);
         after
     }

@@ -45,7 +45,8 @@ impl Sequential {
                     None => self.rules.segment.home() == me,
                 }
         };
-        let pages: Vec<_> = beside(page, is_writable).take_while(is_new).collect();
+        let (_, after) = beside(page, is_writable);
+        let pages: Vec<_> = after.take_while(is_new).collect();
         let ahead = Ahead {
             mapping: who.mapping,
             mark: false,
