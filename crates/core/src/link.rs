@@ -165,17 +165,7 @@ impl Services {
                 // It is answered by nothing, or two nodes would say so to each other for ever.
                 return false;
             }
-            let message = Message::Expelled;
-            let header = Header {
-                version: header.version,
-                ..cx.header(header.from)
-            };
-            cx.push(Effect::Send {
-                address: source,
-                header,
-                message: Box::new(message),
-                page: None,
-            });
+            cx.answer_sender(source, header, Message::Expelled);
         }
         alive && self.is_of_present_term(cx, header)
     }

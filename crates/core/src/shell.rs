@@ -326,6 +326,20 @@ impl Cx<'_> {
         self.send_page(to, message, None);
     }
 
+    /// Answers a datagram whose sender may be no member, where it came from and in its version.
+    pub(crate) fn answer_sender(&mut self, source: SocketAddr, heard: &Header, message: Message) {
+        let header = Header {
+            version: heard.version,
+            ..self.header(heard.from)
+        };
+        self.push(Effect::Send {
+            address: source,
+            header,
+            message: Box::new(message),
+            page: None,
+        });
+    }
+
     /// Sends a message to a member, with a page behind it.
     pub(crate) fn send_page(
         &mut self,

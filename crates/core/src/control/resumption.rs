@@ -72,8 +72,8 @@ impl Resumption {
         due
     }
 
-    /// Somebody has promised to believe no coordinator before this node. Returns whether it is a
-    /// member that was asked.
+    /// A node has promised to believe no coordinator of a term before this node's. Returns whether that
+    /// node is a member that was asked.
     pub(crate) fn promised(
         &mut self,
         cx: &mut Cx<'_>,

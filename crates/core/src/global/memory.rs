@@ -113,14 +113,17 @@ impl Memory {
     /// A node had no room for a page: the plan is not true any more.
     pub(crate) fn refused(&mut self, now: Time, node: NodeId) {
         self.wants_plan = true;
-        let until = self.refusing.entry(node).or_default();
-        *until = (*until).max(now + REFUSES);
+        self.avoid(node, now + REFUSES);
     }
 
     /// A node was sent a page, again and again, and did not answer.
     pub(crate) fn silent(&mut self, now: Time, node: NodeId) {
+        self.avoid(node, now + IS_SILENT);
+    }
+
+    fn avoid(&mut self, node: NodeId, end: Time) {
         let until = self.refusing.entry(node).or_default();
-        *until = (*until).max(now + IS_SILENT);
+        *until = (*until).max(end);
     }
 
     /// A node is about to leave: it is not asked again.

@@ -2,7 +2,6 @@
 
 use super::{Membership, Standing, patience};
 use crate::control::not_standby;
-use crate::effect::Effect;
 use crate::event::Event;
 use crate::link::Sender;
 use crate::shell::Cx;
@@ -91,16 +90,7 @@ impl Membership {
             }
             Err(why) => Message::Unwelcome { incarnation, why },
         };
-        let header = Header {
-            version: header.version,
-            ..cx.header(header.from)
-        };
-        cx.push(Effect::Send {
-            address: source,
-            header,
-            message: Box::new(message),
-            page: None,
-        });
+        cx.answer_sender(source, header, message);
     }
 
     fn may_resume(

@@ -313,11 +313,10 @@ impl Private {
         let Some(known) = self.pages.get(&page) else {
             return;
         };
-        let version = known.version;
+        let (now, version) = (cx.now, known.version);
         let silent = known.donors.all().without(&known.donors.sure());
         for node in silent.iter() {
             self.refused(cx, node, page, version);
-            let now = cx.now;
             cx.shell.memory.silent(now, node);
         }
     }

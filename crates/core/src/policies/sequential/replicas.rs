@@ -529,7 +529,7 @@ impl Replicas {
 }
 
 impl Sequential {
-    /// What is kept of the segment's pages, and the pages themselves.
+    /// The replicas of the segment, and its pages, for the calls of the first that read the second.
     pub(super) fn with_pages(&mut self) -> (&mut Replicas, SegmentPages<'_>) {
         let (rules, pages) = (self.rules, &self.pages);
         (&mut self.replicas, SegmentPages { rules, pages })
