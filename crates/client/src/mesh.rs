@@ -45,6 +45,9 @@ pub struct Inner {
 /// All connections of this process, for the fork handlers.
 static ALL: Guarded<Vec<Weak<Inner>>> = Guarded::new(Vec::new());
 
+/// Daemons that may die one after the other as they let a process in.
+const DAEMONS_IN_A_ROW: usize = 4;
+
 /// The fork handlers of all connections.
 const AT_FORK: Handlers = Handlers {
     survey,
@@ -100,8 +103,9 @@ impl Mesh {
     fn connect_first(paths: Vec<PathBuf>) -> Result<Self> {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for path in &paths {
-            match Connection::connect(path) {
-                Ok(connection) => return Self::over(connection),
+            match Self::connect_at(path) {
+                Ok(Ok(mesh)) => return Ok(mesh),
+                Ok(Err(error)) => return Err(error),
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                     return Err(Error::DaemonSilent);
                 }
@@ -112,6 +116,19 @@ impl Mesh {
             paths,
             source: last,
         })
+    }
+
+    /// Connects to the daemon at this socket, again if it ends before it says anything: one that
+    /// dies just as it accepts a connection cannot leave it to its successor.
+    fn connect_at(path: &Path) -> io::Result<Result<Self>> {
+        let mut met = Self::over(Connection::connect(path)?);
+        for _ in 1..DAEMONS_IN_A_ROW {
+            if !matches!(met, Err(Error::DaemonGone)) {
+                break;
+            }
+            met = Self::over(Connection::connect(path)?);
+        }
+        Ok(met)
     }
 
     /// Introduces this process on a fresh connection.

@@ -1,5 +1,6 @@
 //! Tests of the library against a simulated daemon with one segment.
 
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use pagemesh_os::area::LockArea;
-use pagemesh_os::seqpacket::{Received, Socket};
+use pagemesh_os::seqpacket::{Listener, Received, Socket};
 use pagemesh_wire::local::{MAX_PACKET, Refusal, Reply, ReplyPacket, Request, RequestPacket};
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::peer::{SegmentInfo, SegmentSpec};
@@ -146,6 +147,36 @@ fn start(silent: fn(&Request) -> bool) -> (Arc<Daemon>, JoinHandle<()>, Segment)
     let mesh = Mesh::over(Connection::new(ours)).unwrap();
     let segment = mesh.open("s", Access::Writable).unwrap();
     (daemon, serving, segment)
+}
+
+#[test]
+fn a_daemon_that_dies_as_it_lets_a_process_in_is_followed_by_its_successor() {
+    let path = std::env::temp_dir().join(format!("pagemesh-successor-{}", std::process::id()));
+    let listener = Listener::bind(&path, 0o600).unwrap();
+    let next = || loop {
+        match listener.accept() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => thread::yield_now(),
+            accepted => return accepted.unwrap(),
+        }
+    };
+    let (daemon, serving, segment) = start(|_| false);
+    thread::scope(|scope| {
+        let program = scope.spawn(|| Mesh::connect_to(&path));
+        drop(next());
+        let second = next();
+        second.set_nonblocking(false).unwrap();
+        scope.spawn(move || daemon.serve(&second));
+        assert_eq!(program.join().unwrap().unwrap().node(), NodeId(1));
+        // Where each that comes dies, the program hears of it.
+        let program = scope.spawn(|| Mesh::connect_to(&path));
+        while !program.is_finished() {
+            drop(listener.accept());
+            thread::yield_now();
+        }
+        assert!(matches!(program.join().unwrap(), Err(Error::DaemonGone)));
+    });
+    drop(segment);
+    serving.join().unwrap();
 }
 
 fn is_lock(request: &Request) -> bool {
