@@ -158,6 +158,44 @@ fn a_second_daemon_names_what_is_taken() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
+/// The kernel gives a daemon a port for datagrams, and may have given that port to somebody's
+/// connections.
+#[test]
+fn a_daemon_takes_a_port_that_is_free_for_connections() {
+    let directory = scratch("port");
+    let socket = directory.join("s.sock");
+    const FOUR_PORTS_OF_WHICH_ONE_IS_FREE: &str = r#"
+import os, socket, subprocess, sys
+subprocess.check_call(["ip", "link", "set", "lo", "up"])
+with open("/proc/sys/net/ipv4/ip_local_port_range", "w") as range:
+    range.write("40000 40003")
+for port in 40000, 40001, 40003:
+    taken = socket.create_server(("127.0.0.1", port))
+    os.set_inheritable(taken.detach(), True)
+os.execv(sys.argv[1], sys.argv[1:])
+"#;
+    let alone = |arguments: &[&str]| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--net", "--user", "--map-root-user"]);
+        command.args(arguments);
+        command
+    };
+    if !alone(&["true"])
+        .status()
+        .is_ok_and(|status| status.success())
+    {
+        return eprintln!("skipped: no namespaces here");
+    }
+    let mut command = alone(&["python3", "-c", FOUR_PORTS_OF_WHICH_ONE_IS_FREE]);
+    command.args([crate::common::PROGRAM, "daemon", "--dev", "--no-config"]);
+    command.args(["--bind", "127.0.0.1:0", "--socket"]);
+    let mut daemon = Background::start(command.arg(&socket));
+    let ready = daemon.line();
+    assert!(ready.trim().ends_with(" 127.0.0.1:40002"), "{ready}");
+    assert!(directory.join("s.sock.run").exists());
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
 #[test]
 fn a_daemon_that_comes_while_another_dies_takes_its_place() {
     let directory = scratch("dying");

@@ -42,11 +42,15 @@ use pagemesh_wire::local::{MAX_PACKET, Trouble};
 use pagemesh_wire::{ClusterId, Incarnation, PAGE_SIZE, PublicKey};
 use rand::TryRng as _;
 use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 /// Datagrams that came while no daemon ran, handled before anything else, at most.
 const BACKLOG: usize = 1 << 20;
+
+/// Ports of the kernel's choice that may be taken for connections.
+const PORTS: usize = 16;
 
 impl Daemon {
     pub(super) fn start(options: &Options) -> Result<Self> {
@@ -75,7 +79,7 @@ impl Daemon {
     /// Starts a new node.
     fn begin(options: &Options, signals: Signals) -> Result<Self> {
         let listener = listen(options)?;
-        let udp = Udp::bind(options.bind)
+        let udp = bind(options.bind)
             .with_context(|| format!("cannot listen for daemons at {}", options.bind))?;
         let pages = no_pages()
             .context("no addresses for the stash, or for twins: `ulimit -v unlimited`")?;
@@ -345,6 +349,21 @@ fn listen(options: &Options) -> Result<Listener> {
         ),
         _ => anyhow!(error).context(format!("cannot listen at {}", path.display())),
     })
+}
+
+/// The socket for datagrams. Where the kernel chooses the port, that port is free for connections,
+/// too, by which other nodes start programs here.
+fn bind(address: SocketAddr) -> io::Result<Udp> {
+    // Kept, so that the kernel chooses others.
+    let mut taken = Vec::new();
+    while address.port() == 0 && taken.len() < PORTS {
+        let udp = Udp::bind(address)?;
+        if TcpListener::bind(udp.address()).is_ok() {
+            return Ok(udp);
+        }
+        taken.push(udp);
+    }
+    Udp::bind(address)
 }
 
 fn no_directory(directory: &Path, error: io::Error) -> anyhow::Error {
