@@ -24,13 +24,17 @@ union semun { int val; struct semid_ds *buf; unsigned short *array; };
 
 static char *memory = (char *)-1;
 static volatile sig_atomic_t signals;
-static int in_handler = -1;
+static volatile sig_atomic_t in_handler = -1, again;
 static sigjmp_buf back;
 
 static void say(long result) {
     if (result < 0) printf("%s\n", strerrorname_np(errno));
     else printf("%ld\n", result);
     fflush(stdout);
+}
+static int arm(int ms) {
+    struct itimerval timer = {{0, 0}, {ms / 1000, ms % 1000 * 1000}};
+    return setitimer(ITIMER_REAL, &timer, NULL);
 }
 static void on_signal(int number) {
     (void)number;
@@ -40,6 +44,8 @@ static void on_signal(int number) {
         int before = errno;
         struct sembuf op = {0, 1, 0};
         semop(in_handler, &op, 1);
+        /* Not before: where calls take long, the program would come to nothing else. */
+        arm(again);
         errno = before;
     }
 }
@@ -235,9 +241,9 @@ static void perform(char *word, char *rest) {
                      : msgctl(b, c ? MSG_STAT_ANY : MSG_STAT, &msg));
     } else if (!strcmp(word, "shmget_pages")) say(shmget(a, b * 0x1000UL, c));
     else if (!strcmp(word, "each_call")) {
-        /* each_call KEY TIMES: what failed, or 0. */
+        /* each_call KEY TIMES SIGNALS: so often at least, and until so many came; what failed, or 0. */
         int r = 0;
-        for (int i = 0; i < b && r == 0; i++) r = each_call(a);
+        for (int i = 0; (i < b || signals < c) && r == 0; i++) r = each_call(a);
         if (r) fprintf(stderr, "each_call fails at step %d: %m\n", r);
         say(r);
     } else if (!strcmp(word, "use_up")) {
@@ -296,12 +302,16 @@ static void perform(char *word, char *rest) {
         say(syscall(a == 0 ? SYS_shmget : a == 1 ? SYS_semget : SYS_msgget, b, c, d));
     } else if (!strcmp(word, "setuid")) say(setresgid(a, a, a) || setresuid(a, a, a) ? -1 : 0);
     else if (!strcmp(word, "alarm")) {
-        /* alarm MS RESTART [SEMAPHORE]: handled, with or without SA_RESTART. */
+        /* alarm MS RESTART [SEMAPHORE]: signals are handled, with or without SA_RESTART, and the
+         * semaphore is raised by each, which comes so long after the one before. */
         struct sigaction action = {.sa_handler = on_signal, .sa_flags = b ? SA_RESTART : 0};
         sigaction(SIGALRM, &action, NULL);
-        in_handler = n > 2 ? c : -1;
-        struct itimerval timer = {{0, d * 1000}, {a / 1000, a % 1000 * 1000}};
-        say(setitimer(ITIMER_REAL, &timer, NULL));
+        again = a;
+        if (n > 2) in_handler = c;
+        int r = arm(a);
+        /* The last one may have come just now. */
+        if (n <= 2) in_handler = -1;
+        say(r);
     } else if (!strcmp(word, "signals")) say(signals);
     else if (!strcmp(word, "fork")) {
         /* The child goes on with the orders, its parent waits for it. */
