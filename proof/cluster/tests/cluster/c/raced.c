@@ -1,7 +1,9 @@
 /* Two processes store to one word of shared memory, and no lock or barrier is between
- * them. What they race for is known by the variables that point there. */
+ * them. What they race for is known by the variables that point there.
+ * raced FILE: the first makes it when it has stored. */
 
 #define _DEFAULT_SOURCE
+#include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
 #include "Tmk.h"
@@ -27,10 +29,12 @@ int main(int argc, char **argv)
     Tmk_barrier(1);
     /* The home of the segment, with the first process, hears of a store when its process
      * arrives at a barrier; what it stores after that is no race any more. */
-    if (Tmk_proc_id == 1)
-        usleep(500000);
+    while (Tmk_proc_id == 1 && access(argv[1], F_OK) != 0)
+        usleep(1000);
     grid[100] = 1.5 + seen + Tmk_proc_id;
     rows[2][7] = 0x0101010101010101 * (Tmk_proc_id + 1);
+    if (Tmk_proc_id == 0)
+        close(creat(argv[1], 0600));
     Tmk_barrier(2);
     /* Who looks merges both, and so finds out. */
     seen = grid[100] + (double)rows[2][7];
