@@ -42,9 +42,9 @@ fn keeper(cluster: &Cluster, node: usize) -> u32 {
     cluster.mesh(node).status().unwrap().keeper
 }
 
-fn kill(process: u32) {
+fn send(process: u32, signal: Signal) {
     let process = Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
-    kill_process(process, Signal::KILL).unwrap();
+    kill_process(process, signal).unwrap();
 }
 
 /// A scripted node on each of two nodes, with a segment of four pages. This process has none: it
@@ -299,7 +299,7 @@ fn a_killed_keeper_is_replaced_by_the_daemon() {
     assert_eq!(two.ask("store 0 1"), "done");
     for value in 2..5 {
         let before = keeper(&cluster, 1);
-        kill(before);
+        send(before, Signal::KILL);
         eventually("there is another keeper", || {
             let now = keeper(&cluster, 1);
             now != 0 && now != before
@@ -317,7 +317,7 @@ fn without_daemon_and_keeper_programs_wait_and_see_no_zeros() {
     };
     let [mut one, mut orphan] = scripted_nodes(&cluster, "unkept-orphans");
     assert_eq!(one.ask("store 0 1"), "done");
-    kill(keeper(&cluster, 1));
+    send(keeper(&cluster, 1), Signal::KILL);
     cluster.kill(1).unwrap();
     orphan.tell("load 0");
     orphan.wait_until_it_sleeps_in("userfault");
@@ -363,14 +363,18 @@ fn expect_errors_and_no_zeros(mut orphans: Vec<Player>) {
 #[test]
 fn after_the_grace_programs_get_errors_and_no_zeros() {
     let mut plan = lasting(2);
-    plan.grace = Duration::from_secs(3);
+    plan.grace = Duration::from_secs(1);
     let Some(cluster) = Cluster::of(plan) else {
         return;
     };
+    // The grace does not begin before all of them wait.
+    let keeper = keeper(&cluster, 1);
+    send(keeper, Signal::STOP);
     let orphans = orphans(&cluster, "orphans");
     for orphan in &orphans {
         orphan.expect_silence();
     }
+    send(keeper, Signal::CONT);
     expect_errors_and_no_zeros(orphans);
 }
 
