@@ -1,6 +1,6 @@
 //! The coordinator dies or is cut off, and the standby takes over.
 
-use crate::support::{Cluster, Joiner, eventually, load, store};
+use crate::support::{Cluster, Joiner, OnDrop, eventually, load, store};
 use crate::sysv::Stage;
 use pagemesh::{Access, Mapping, Mesh, Options, PAGE_SIZE};
 use pagemesh_cli::sandbox::{Netns, Plan};
@@ -8,10 +8,6 @@ use rustix::process::Signal;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
-
-/// No part of the load may stand still for so long, whatever happens to the coordinator.
-const PAUSE: Duration = Duration::from_secs(4);
 
 fn plan(nodes: usize, sealed: bool) -> Plan {
     let mut plan = Plan::new(nodes);
@@ -70,21 +66,12 @@ impl Load {
         done
     }
 
-    /// Fails if the load stands still.
-    fn watch(&self) {
-        let (mut last, mut since) = (0, Instant::now());
-        while !self.over.load(Relaxed) {
-            let rounds = self.rounds.load(Relaxed);
-            if rounds != last {
-                (last, since) = (rounds, Instant::now());
-            }
-            let still = since.elapsed();
-            if still > PAUSE {
-                self.over.store(true, Relaxed);
-                panic!("nothing for {still:?} after {rounds} rounds");
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+    /// Waits for more rounds. One of each node may have been under way.
+    fn goes_on(&self, when: &str) {
+        let before = self.rounds.load(Relaxed);
+        eventually(&format!("the load goes on {when}"), || {
+            self.rounds.load(Relaxed) > before + 2
+        });
     }
 }
 
@@ -119,8 +106,8 @@ fn the_standby_takes_over_while_the_others_compute() {
         let workers = maps
             .each_ref()
             .map(|memory| scope.spawn(|| under_way.work(memory)));
-        let watch = scope.spawn(|| under_way.watch());
-        succeed(cluster);
+        let _over = OnDrop(&under_way.over);
+        succeed(cluster, &under_way);
         assert_eq!(
             players[1].ask("semget 77 1 0"),
             set,
@@ -129,8 +116,8 @@ fn the_standby_takes_over_while_the_others_compute() {
         let other = players[1].ask("semget 78 1 03600");
         assert_eq!(players[0].ask("semget 78 1 0"), other);
         names_go_on(cluster);
+        under_way.goes_on("in the end");
         under_way.over.store(true, Relaxed);
-        watch.join().unwrap();
         workers
             .map(|worker| worker.join().unwrap())
             .iter()
@@ -140,13 +127,14 @@ fn the_standby_takes_over_while_the_others_compute() {
     assert_eq!(load(&maps[1], 0), counted);
 }
 
-/// Kills the first node's daemon, and promotes the second node.
-fn succeed(cluster: &Cluster) {
+/// Kills the first node's daemon, and promotes the second node. The load does not need a coordinator.
+fn succeed(cluster: &Cluster, under_way: &Load) {
     let (code, why) = say(cluster, 1, "promote");
     assert_eq!(code, Some(1), "the coordinator is alive: {why}");
     assert!(why.contains("n1") && why.contains("heard"), "{why}");
     cluster.kill(0).unwrap();
     wait_until_silent(cluster, 2);
+    under_way.goes_on("without a coordinator");
     let (_, said) = say(cluster, 2, "status");
     let cure = "run `pagemesh promote` on the host of the standby, n2 (node1, ";
     assert!(said.contains(cure), "{said}");
@@ -156,6 +144,7 @@ fn succeed(cluster: &Cluster) {
     let (code, said) = say(cluster, 1, "promote");
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("n2 coordinates the cluster now (term 2), in the place of n1"));
+    under_way.goes_on("after the promotion");
     let (code, said) = say(cluster, 1, "promote");
     assert_eq!((code, said.contains("already")), (Some(0), true), "{said}");
 }

@@ -1,6 +1,6 @@
 //! All operations at random on 2, 4 and 8 nodes; see the player for its checks.
 
-use crate::support::{Cluster, Player, finish_all, stress_time};
+use crate::support::{Cluster, OnDrop, Player, finish_all, stress_time};
 use pagemesh::{Manager, Options, Policy, Window};
 use pagemesh_cli::sandbox::{Netns, Plan};
 use pagemesh_os::impair::Impairment;
@@ -142,15 +142,6 @@ impl Stage<'_> {
         );
         self.cluster
             .player(place % self.cluster.nodes().len(), &arguments)
-    }
-}
-
-/// Tells the trouble to end, also if the test has failed.
-struct OnDrop<'a>(&'a AtomicBool);
-
-impl Drop for OnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
     }
 }
 

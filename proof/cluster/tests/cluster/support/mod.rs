@@ -20,6 +20,7 @@ use pagemesh_os::uffd::Uffd;
 use permit::Permit;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use watchdog::Watchdog;
 
@@ -60,7 +61,7 @@ impl Cluster {
         }
         bus::announce();
         plan.program = Some(program);
-        let permit = Permit::for_nodes(plan.nodes);
+        let permit = Permit::for_plan(&plan);
         let sandbox = match Sandbox::start(&plan) {
             Ok(sandbox) => sandbox,
             Err(error) => panic!("no cluster of {} nodes: {error:#}", plan.nodes),
@@ -157,7 +158,16 @@ pub(crate) fn load(memory: &Mapping, at: usize) -> u64 {
 /// Stores a word at an offset.
 pub(crate) fn store(memory: &Mapping, at: usize, value: u64) {
     let word = memory.atomic_u64(at).unwrap();
-    word.store(value, std::sync::atomic::Ordering::SeqCst);
+    word.store(value, Ordering::SeqCst);
+}
+
+/// Tells what works beside a test that it is over, also if the test has failed.
+pub(crate) struct OnDrop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// How long a stress test goes on: `PAGEMESH_STRESS_SECONDS`, or a few seconds.

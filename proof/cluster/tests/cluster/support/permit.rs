@@ -1,5 +1,6 @@
 //! How many clusters run at once.
 
+use pagemesh_cli::sandbox::Plan;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// For each processor: daemons, and the threads of a test, wait most of the time.
@@ -12,11 +13,13 @@ static GIVEN_BACK: Condvar = Condvar::new();
 pub(super) struct Permit(usize);
 
 impl Permit {
-    /// Waits for its turn. Large clusters count twice.
-    pub(super) fn for_nodes(nodes: usize) -> Self {
+    /// Waits for its turn. Large clusters count twice, as do those with an etcd: a member that is late
+    /// is elected away.
+    pub(super) fn for_plan(plan: &Plan) -> Self {
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
         let limit = (CLUSTERS * processors).max(2 * CLUSTERS);
-        let share = if nodes > 4 { 2 } else { 1 };
+        let large = plan.nodes > 4 || plan.etcd || plan.control.is_some();
+        let share = if large { 2 } else { 1 };
         let taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = GIVEN_BACK.wait_while(taken, |taken| *taken + share > limit);
         *taken.unwrap_or_else(PoisonError::into_inner) += share;
