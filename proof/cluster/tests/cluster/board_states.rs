@@ -1,10 +1,10 @@
 //! Boards with real daemons: whole states, the newest ones, whatever gets lost or dies.
 
-use crate::support::{Cluster, eventually};
+use crate::support::{Cluster, OnDrop, eventually};
 use pagemesh::{Access, Board, BoardOptions, Error, TypedBoard};
 use pagemesh_cli::sandbox::Plan;
 use pagemesh_os::impair::Impairment;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// A state that shows which it is, everywhere in it.
@@ -22,9 +22,10 @@ fn board(cluster: &Cluster, node: usize, name: &str, size: usize) -> Board {
     Board::create(&cluster.mesh(node), name, size, BoardOptions::default()).unwrap()
 }
 
-/// Follows a board until `over`; every state is whole, and none is older than the one before.
-fn follow(reader: &mut Board, size: usize, over: &AtomicBool) -> u64 {
-    let (mut seen, mut last) = (0, 0);
+/// Follows a board until `over`, and counts states; every state is whole, and none is older than the
+/// one before.
+fn follow(reader: &mut Board, size: usize, seen: &AtomicU64, over: &AtomicBool) {
+    let mut last = 0;
     while !over.load(Ordering::Acquire) {
         match reader.wait(last, Some(Duration::from_millis(100))) {
             Ok(_) => {}
@@ -38,11 +39,10 @@ fn follow(reader: &mut Board, size: usize, over: &AtomicBool) -> u64 {
                 "{} is torn",
                 found.number
             );
-            seen += u64::from(found.number > last);
+            seen.fetch_add(u64::from(found.number > last), Ordering::Relaxed);
             last = found.number;
         }
     }
-    seen
 }
 
 fn never_torn(plan: Plan, size: usize, states: u64) {
@@ -53,22 +53,19 @@ fn never_torn(plan: Plan, size: usize, states: u64) {
     let mut readers: Vec<_> = [0, 1, 2]
         .map(|node| Board::open(&cluster.mesh(node), "state", Access::ReadOnly).unwrap())
         .into();
-    let over = AtomicBool::new(false);
+    let (over, seen) = (AtomicBool::new(false), [0; 3].map(AtomicU64::new));
     std::thread::scope(|scope| {
-        let over = &over;
-        let followers: Vec<_> = readers
-            .iter_mut()
-            .map(|reader| scope.spawn(move || follow(reader, size, over)))
-            .collect();
+        let _over = OnDrop(&over);
+        for (reader, seen) in readers.iter_mut().zip(&seen) {
+            scope.spawn(|| follow(reader, size, seen, &over));
+        }
         for number in 1..=states {
             assert_eq!(writer.publish(&state(number, size)).unwrap(), number);
             std::thread::sleep(Duration::from_millis(4));
         }
-        std::thread::sleep(Duration::from_millis(300));
-        over.store(true, Ordering::Release);
-        for follower in followers {
-            assert!(follower.join().unwrap() > 0, "it saw nothing");
-        }
+        eventually("each has seen something", || {
+            seen.iter().all(|seen| seen.load(Ordering::Relaxed) > 0)
+        });
     });
     for reader in &mut readers {
         eventually("the last state is everywhere", || {
@@ -137,7 +134,7 @@ fn writers_take_turns() {
             .iter_mut()
             .map(|writer| {
                 scope.spawn(move || {
-                    let numbers = (0..20).map(|_| writer.publish(&[7; 5_000]).unwrap());
+                    let numbers = (0..20).map(|_| publish_at_last(writer, &[7; 5_000]));
                     numbers.collect::<Vec<_>>()
                 })
             })
@@ -149,11 +146,19 @@ fn writers_take_turns() {
         all.sort_unstable();
         all
     });
-    assert_eq!(
-        last,
-        (1..=60).collect::<Vec<_>>(),
-        "every state has its own number"
-    );
+    // A writer that was away for a second is passed over, with the numbers it may have had.
+    let own = last.windows(2).all(|pair| pair[0] < pair[1]);
+    assert!(own, "every state has its own number: {last:?}");
+}
+
+/// Publishes, again if two writers were away for a second.
+fn publish_at_last(writer: &mut Board, bytes: &[u8]) -> u64 {
+    loop {
+        match writer.publish(bytes) {
+            Err(Error::TimedOut) => {}
+            published => return published.unwrap(),
+        }
+    }
 }
 
 #[test]
