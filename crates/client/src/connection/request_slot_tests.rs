@@ -61,6 +61,13 @@ impl Host {
         }
     }
 
+    /// Answers in the slot, or through the socket if a starved process has waited too long in the slot.
+    fn answer_somewhere(&self, number: u64) {
+        if !self.answer(number) {
+            self.peer.reply(number, LOCKED);
+        }
+    }
+
     /// Answers in the slot, if the answer is awaited there.
     fn answer(&self, number: u64) -> bool {
         let reply = LOCKED;
@@ -92,7 +99,7 @@ fn who_asks_often_gets_a_request_slot_and_his_brief_requests_go_through_it() {
         for number in 1..1000 {
             let packet = host.request();
             assert_eq!(packet.request, lock(number));
-            assert!(host.answer(packet.number));
+            host.answer_somewhere(packet.number);
         }
         // A request that is not brief comes through the socket.
         let packet = host.peer.request().unwrap();
@@ -139,10 +146,11 @@ fn nothing_overtakes_what_was_told() {
         assert_eq!(told.request, Request::Unlock { key: key(1) });
         let behind = host.peer.request().unwrap();
         assert_eq!(behind.request, lock(1), "behind it, in the socket");
-        assert!(host.look().is_none() && host.answer(behind.number));
+        assert!(host.look().is_none());
+        host.answer_somewhere(behind.number);
         let next = host.request();
         assert_eq!(next.request, lock(2), "what was told has been heard");
-        assert!(host.answer(next.number));
+        host.answer_somewhere(next.number);
     });
     connection.ask(lock(1), None).unwrap();
     connection.ask(lock(2), None).unwrap();
@@ -227,13 +235,13 @@ fn nobody_is_left_waiting_by_a_daemon_that_falls_asleep() {
             for _ in 0..served % 50 {
                 if host.look().is_some() {
                     served += 1;
-                    assert!(host.answer(host.request().number));
+                    host.answer_somewhere(host.request().number);
                 }
             }
             host.request_slot.look(false);
             if host.look().is_some() {
                 served += 1;
-                assert!(host.answer(host.request().number));
+                host.answer_somewhere(host.request().number);
                 continue;
             }
             if served == ROUNDS {
@@ -245,7 +253,7 @@ fn nobody_is_left_waiting_by_a_daemon_that_falls_asleep() {
                 continue;
             }
             served += 1;
-            assert!(host.answer(packet.number));
+            host.answer_somewhere(packet.number);
         }
         // Wait until the other side has received the last answer.
         host
