@@ -6,7 +6,7 @@ use pagemesh_core::Time;
 use pagemesh_wire::{PageIndex, SegmentId};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// No switch is set, for there is none.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,6 +32,11 @@ impl Experiment {
 
     /// No ticks.
     pub(crate) fn ticks(self, _now: u64) -> Option<Ticks> {
+        None
+    }
+
+    /// The usual silence.
+    pub(crate) fn dead_after(self) -> Option<Duration> {
         None
     }
 

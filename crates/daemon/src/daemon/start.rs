@@ -516,6 +516,9 @@ fn pace(options: &Options) -> Pace {
     if options.control.is_some() {
         pace.heartbeat = limits::HEARTBEAT_ELECTED;
     }
+    if let Some(silence) = options.experiment.dead_after() {
+        pace.dead_after = silence;
+    }
     pace
 }
 

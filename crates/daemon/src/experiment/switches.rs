@@ -4,9 +4,10 @@ use super::disk::{Disk, SlowDisk};
 use super::ticks::{Tick, Ticks};
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Which switches are set, as in `packet=1024,acknowledge=packet,receive=worker,
-/// tick=10ms,sleep=strict,disk=350us/88us,edition=former`.
+/// tick=10ms,sleep=strict,disk=350us/88us,dead=30s,edition=former`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Experiment {
     /// Cut pages into packets of so many bytes; all daemons of a cluster or none.
@@ -19,6 +20,8 @@ pub struct Experiment {
     pub tick: Option<Tick>,
     /// Reads of the files of private segments take so long.
     pub disk: Option<Disk>,
+    /// Members are declared dead when they have been silent for so long, a second at least.
+    pub dead: Option<Duration>,
     /// Speak, read and write what the former edition did, and nothing newer.
     pub former: bool,
 }
@@ -32,6 +35,11 @@ impl Experiment {
     /// The clock by which windows end, if they end at ticks.
     pub(crate) fn ticks(self, now: u64) -> Option<Ticks> {
         self.tick.map(|tick| Ticks::new(tick, now))
+    }
+
+    /// The silence after which a member is declared dead, if it is not the usual one.
+    pub(crate) fn dead_after(self) -> Option<Duration> {
+        self.dead
     }
 
     /// The disk of private segments, if it is slower than it is.
@@ -51,6 +59,9 @@ impl fmt::Display for Experiment {
         write!(f, "acknowledge={acknowledge},receive={receive}")?;
         self.tick.map_or(Ok(()), |tick| write!(f, ",{tick}"))?;
         self.disk.map_or(Ok(()), |disk| write!(f, ",{disk}"))?;
+        if let Some(dead) = self.dead {
+            write!(f, ",dead={}ms", dead.as_millis())?;
+        }
         f.write_str(if self.former { ",edition=former" } else { "" })
     }
 }
@@ -59,8 +70,8 @@ impl fmt::Display for Experiment {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}`: an experiment is like `packet=1024,acknowledge=packet,receive=worker,tick=10ms,\
-     sleep=strict,disk=350us/88us,edition=former`; packets have 64 to 4096 bytes, acknowledge is page or packet (and needs packets), \
-     receive is inline or worker, ticks come every 100us to 1s, sleep is early or strict (and needs ticks), disk is the time of a random read and of the next page, up to 1s, edition is present or former"
+     sleep=strict,disk=350us/88us,dead=30s,edition=former`; packets have 64 to 4096 bytes, acknowledge is page or packet (and needs packets), \
+     receive is inline or worker, ticks come every 100us to 1s, sleep is early or strict (and needs ticks), disk is the time of a random read and of the next page, up to 1s, members are dead after 1s to 1h, edition is present or former"
 )]
 pub struct ExperimentError(String);
 
@@ -88,6 +99,7 @@ impl FromStr for Experiment {
                     ("edition", "present") => experiment.former = false,
                     ("edition", "former") => experiment.former = true,
                     ("disk", times) => experiment.disk = Some(Disk::of(times)?),
+                    ("dead", silence) => experiment.dead = Some(silence_of_the_dead(silence)?),
                     ("sleep", "early") => strict = Some(false),
                     ("sleep", "strict") => strict = Some(true),
                     _ => return None,
@@ -108,15 +120,21 @@ impl FromStr for Experiment {
     }
 }
 
+/// A silence of a second to an hour: heartbeats come every half a second.
+fn silence_of_the_dead(text: &str) -> Option<Duration> {
+    let silence = humantime::parse_duration(text).ok()?;
+    let sensible = Duration::from_secs(1)..=Duration::from_secs(3600);
+    sensible.contains(&silence).then_some(silence)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn switches_are_read_and_nonsense_is_not() {
         let all: Experiment =
-            "packet=1024,acknowledge=packet,receive=worker,sleep=strict,tick=10ms,disk=350us/88us,edition=former"
+            "packet=1024,acknowledge=packet,receive=worker,sleep=strict,tick=10ms,disk=350us/88us,dead=30s,edition=former"
                 .parse()
                 .unwrap();
         let expected = Experiment {
@@ -128,6 +146,7 @@ mod tests {
                 strict: true,
             }),
             disk: Disk::of("350us/88us"),
+            dead: Some(Duration::from_secs(30)),
             former: true,
         };
         assert_eq!(all, expected);
