@@ -4,7 +4,7 @@ use super::PATIENCE;
 use pagemesh_cli::sandbox::Node;
 use pagemesh_os::netns::die_with_parent;
 use pagemesh_os::procstat::ProcStat;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
@@ -56,9 +56,24 @@ impl Player {
 
     /// The next line it says.
     pub(crate) fn hear(&self) -> String {
-        self.lines
-            .recv_timeout(PATIENCE)
-            .unwrap_or_else(|error| panic!("{} says nothing: {error}", self.what))
+        self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| {
+            panic!("{} says nothing: {error}{}", self.what, self.end_if_any())
+        })
+    }
+
+    /// How it has ended, if it has, for a message.
+    fn end_if_any(&self) -> String {
+        let unreaped = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        // The end of its output is seen a moment before its own.
+        std::thread::sleep(super::A_WHILE);
+        match waitid(WaitId::Pid(Pid::from_child(&self.child)), unreaped) {
+            Ok(Some(end)) => format!(
+                "; its exit code is {:?}, its signal {:?}",
+                end.exit_status(),
+                end.terminating_signal()
+            ),
+            _ => String::new(),
+        }
     }
 
     /// The next line must be this one.
