@@ -197,6 +197,8 @@ fn a_loaded_cluster_is_rolled_from_a_former_commit_and_back() {
     let former = PathBuf::from(former.expect("scripts/roll-commits names the program"));
     let mut plan = lasting(NODES);
     plan.program = Some(former.clone());
+    // It may not know the switches of today.
+    plan.experiment.clear();
     let present = Path::new(env!("CARGO_BIN_EXE_pagemesh-under-test"));
     stress_with(plan, &shape(1, 2), 0, |stage, over| {
         let variant = |program| Variant {
