@@ -86,8 +86,15 @@ fn go_round(memory: &Mapping, node: usize, over: &AtomicBool) {
 
 /// The round of the first node, if this is what one instant can have.
 fn instant(memory: &Mapping) -> Result<u64, String> {
-    let rounds: Vec<u64> = (0..NODES).map(|node| load(memory, page(node))).collect();
-    let first = rounds[0];
+    instant_read(memory, |_| {})
+}
+
+/// The same, where a reader does something else after it has read the round of the first node.
+fn instant_read(memory: &Mapping, between: impl FnOnce(u64)) -> Result<u64, String> {
+    let first = load(memory, page(0));
+    between(first);
+    let others = (1..NODES).map(|node| load(memory, page(node)));
+    let rounds: Vec<u64> = [first].into_iter().chain(others).collect();
     let in_turn = rounds.is_sorted_by(|one, other| one >= other);
     let mut possible = in_turn && rounds[NODES - 1] + 1 >= first;
     let mut own = Vec::new();
@@ -154,8 +161,12 @@ fn a_snapshot_is_of_one_instant_while_four_nodes_store() {
         for (node, memory) in memories.iter().enumerate() {
             scope.spawn(move || go_round(memory, node, over));
         }
-        // Without a hold, pages that are read one after another are soon of different instants.
-        eventually("a torn copy", || instant(&memories[1]).is_err());
+        // Without a hold, pages that are read one after another are of different instants.
+        let last_page = page(NODES - 1);
+        let a_round_later = |first| {
+            eventually("a round later", || load(&memories[1], last_page) > first);
+        };
+        instant_read(&memories[1], a_round_later).unwrap_err();
         for time in 0..12 {
             let mesh = cluster.mesh(time % NODES);
             let segment = mesh.open("ring", Access::Writable).unwrap();
