@@ -13,6 +13,10 @@ const REFUSES: Duration = Duration::from_millis(100);
 /// Nor one that was silent: each page that it is asked to keep holds a frame until it is given up.
 const IS_SILENT: Duration = Duration::from_secs(5);
 
+/// For so long the other donor of a page is asked first where one let a request wait. A program would
+/// make hundreds of accesses a second, not thousands, while a donor is dead and not declared so.
+const IS_LATE: Duration = Duration::from_secs(1);
+
 /// The end of the time for which a node that leaves is not asked.
 const NEVER: Time = Time(u64::MAX);
 
@@ -46,6 +50,13 @@ impl Default for Budgets {
     }
 }
 
+impl Budgets {
+    /// Whether there is a bound to the frames of segments.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.frames != unbounded()
+    }
+}
+
 const fn unbounded() -> PageCount {
     PageCount(u32::MAX)
 }
@@ -66,6 +77,9 @@ pub(crate) struct Memory {
     chance: u64,
     /// Nodes that had no room, and until when they are not asked again.
     refusing: SortedMap<NodeId, Time>,
+    /// Donors that let a request for a page wait, and until when others are asked first.
+    #[serde(default)]
+    late: SortedMap<NodeId, Time>,
 }
 
 impl Memory {
@@ -79,12 +93,13 @@ impl Memory {
             until: Time::ZERO,
             chance: incarnation.0,
             refusing: SortedMap::new(),
+            late: SortedMap::new(),
         }
     }
 
     /// Whether there is a bound to the frames of segments.
     pub(crate) fn is_bounded(&self) -> bool {
-        self.budgets.frames != unbounded()
+        self.budgets.is_bound()
     }
 
     /// By how many frames segments have too many.
@@ -96,6 +111,7 @@ impl Memory {
     pub(crate) fn forget_names(&mut self, over: &NodeSet) {
         self.weights.retain(|(node, _)| !over.contains(*node));
         self.refusing.retain(|node, _| !over.contains(*node));
+        self.late.retain(|node, _| !over.contains(*node));
     }
 
     /// A new epoch: the nodes and weights without this node.
@@ -119,6 +135,16 @@ impl Memory {
     /// A node was sent a page, again and again, and did not answer.
     pub(crate) fn silent(&mut self, now: Time, node: NodeId) {
         self.avoid(node, now + IS_SILENT);
+    }
+
+    /// A donor has let a request for a page wait that another one has, too.
+    pub(crate) fn was_late(&mut self, now: Time, node: NodeId) {
+        self.late.insert(node, now + IS_LATE);
+    }
+
+    /// Whether another donor is to be asked first.
+    pub(crate) fn is_late(&self, now: Time, node: NodeId) -> bool {
+        self.late.get(&node).is_some_and(|until| now < *until)
     }
 
     fn avoid(&mut self, node: NodeId, end: Time) {

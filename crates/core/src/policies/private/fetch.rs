@@ -72,7 +72,8 @@ impl Private {
         waiter: Option<(MappingId, Access)>,
         (ahead, walk): (Option<Ahead>, Option<Access>),
     ) -> Option<NodeId> {
-        let from = self.pages.get(&page)?.donors.after(None)?;
+        let is_late = |node| cx.shell.memory.is_late(cx.now, node);
+        let from = self.pages.get(&page)?.donors.first(is_late)?;
         let backoff = cx.prompt_backoff(Awaited::Page, self.timer(page));
         let fetch = Fetch {
             waiters: waiter.into_iter().collect(),
@@ -299,6 +300,7 @@ impl Private {
         if (on_disk || ahead) && fetch.tries > PATIENCE {
             return self.give_up_waiting(cx, page);
         }
+        cx.shell.memory.was_late(cx.now, fetch.from);
         self.again(cx, page);
     }
 

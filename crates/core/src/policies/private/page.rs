@@ -119,6 +119,18 @@ impl Donors {
         sure.map(|(node, _)| *node).collect()
     }
 
+    /// The donor to ask first: one that is not late, if there is any.
+    pub(super) fn first(self, is_late: impl Fn(NodeId) -> bool) -> Option<NodeId> {
+        let first = self.after(None)?;
+        if is_late(first) {
+            return self
+                .after(Some(first))
+                .filter(|other| !is_late(*other))
+                .or(Some(first));
+        }
+        Some(first)
+    }
+
     /// The donor to ask first, and next after `last`.
     pub(super) fn after(self, last: Option<NodeId>) -> Option<NodeId> {
         let mut others = self.0.iter().flatten().map(|(node, _)| *node);

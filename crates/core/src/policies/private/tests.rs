@@ -355,6 +355,29 @@ fn a_page_does_not_wait_for_ever_for_a_donor_that_is_silent() {
     assert!(next.contains(&"leave 1".into()), "{next:?}");
 }
 
+#[test]
+fn the_other_donor_is_asked_first_where_one_let_a_request_wait() {
+    let mut bench = Bench::new(Backing::Copies, &[DONOR, OTHER]);
+    for page in 0..4 {
+        bench.fault(page, Access::Write);
+        for lent in 0..2 {
+            bench.kept(DONOR, lent, 1);
+            bench.kept(OTHER, lent, 1);
+        }
+    }
+    // There is room for both again.
+    bench.policy.local = 4;
+    let asked = bench.fault(0, Access::Read);
+    let (one, other) = match &*asked[0] {
+        "get [0]→n2" => (DONOR, OTHER),
+        "get [0]→n3" => (OTHER, DONOR),
+        _ => panic!("{asked:?}"),
+    };
+    assert_eq!(bench.wait(0, 1), [format!("get [0]→{other}")]);
+    let next = bench.fault(1, Access::Read);
+    assert_eq!(next, [format!("get [1]→{other}")], "{one} let one wait");
+}
+
 /// A node that has lent page 0 to two of three donors, and these.
 fn lent_twice() -> (Bench, Vec<NodeId>) {
     let mut bench = Bench::new(Backing::Copies, &[DONOR, OTHER, NodeId(4)]);
