@@ -38,6 +38,10 @@ pub struct Config {
     /// elects the next coordinator ([`Effect::Elect`](crate::Effect::Elect)); `keeps` is set, too.
     #[serde(default)]
     pub elected: bool,
+    /// Whether the driver traps the accesses to a segment only when something else than the loads and
+    /// stores of this node's processes concerns its pages ([`Effect::Trap`](crate::Effect::Trap)).
+    #[serde(default)]
+    pub traps_late: bool,
     /// The program of this daemon, and the versions of the protocol that it speaks: it reads these
     /// and no others.
     #[serde(default)]
@@ -79,6 +83,7 @@ impl Config {
             rejoin: false,
             keeps: false,
             elected: false,
+            traps_late: false,
             program: Program::of(Versions::SPOKEN),
             far_numbers: false,
         }
@@ -159,6 +164,13 @@ pub struct Pace {
     /// See [`crate::limits::LEFT_TO_READER`].
     #[serde(default = "left_to_reader")]
     pub left_to_reader: u8,
+    /// See [`crate::limits::FRAMES_AT_ONCE`].
+    #[serde(default = "frames_at_once")]
+    pub frames_at_once: u32,
+}
+
+fn frames_at_once() -> u32 {
+    crate::limits::FRAMES_AT_ONCE
 }
 
 fn left_to_reader() -> u8 {
@@ -188,6 +200,7 @@ impl Default for Pace {
             large_diff: limits::LARGE_DIFF,
             shown: limits::LARGE_DIFFS_SHOWN,
             left_to_reader: limits::LEFT_TO_READER,
+            frames_at_once: limits::FRAMES_AT_ONCE,
         }
     }
 }

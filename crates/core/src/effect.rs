@@ -244,6 +244,14 @@ pub enum Effect {
     /// coordinator, report it by [`Input::Coordinates`](crate::Input::Coordinates). It comes again
     /// until this host is admitted.
     Seek,
+    /// Report the faults of all mappings of a segment from now on, and by
+    /// [`Input::Trapped`](crate::Input::Trapped) which of its pages have frames. It comes only if the
+    /// node [traps late](crate::Config::traps_late); until it comes, the kernel serves the accesses of
+    /// an [untrapped](crate::Node::is_trapped) segment. It may come again.
+    Trap {
+        /// The segment.
+        segment: SegmentId,
+    },
     /// Record an event for the counters, the log and the dashboard.
     Emit(Event),
 }

@@ -50,6 +50,8 @@ events! {
     StoreExpected { segment: SegmentId, page: PageIndex } => "stores_expected",
     /// Another process or thread of this node had the page already (M4).
     LocalFault { segment: SegmentId, page: PageIndex } => "faults_local",
+    /// The driver reports the faults of a segment from now on, which only this node has used.
+    Trapped { segment: SegmentId } => "segments_trapped",
     /// The kernel repeated a fault that is being served.
     RepeatedFault { segment: SegmentId, page: PageIndex } => "faults_repeated",
     /// A request left for another node.

@@ -160,6 +160,11 @@ pub trait EffectExecutor {
         Ok(())
     }
 
+    /// [`Effect::Trap`]; only nodes that trap late ask for it. Returns the pages that have frames.
+    fn trap(&mut self, _segment: SegmentId) -> Result<Vec<PageRange>, Self::Error> {
+        Ok(Vec::new())
+    }
+
     /// [`Effect::Emit`].
     fn emit(&mut self, event: Event) -> Result<(), Self::Error>;
 
@@ -256,6 +261,7 @@ pub trait EffectExecutor {
             Effect::Elect { node, fence } => self.elect(node, fence),
             Effect::ListAsking { term } => self.list_asking(term),
             Effect::Seek => self.seek(),
+            Effect::Trap { segment } => trap(self, segment),
             Effect::Emit(event) => self.emit(event),
         }
     }
@@ -279,6 +285,13 @@ fn confirm_use<E: EffectExecutor + ?Sized>(
 fn store<E: EffectExecutor + ?Sized>(executor: &mut E, pages: PageRange) -> Result<(), E::Error> {
     let done = executor.store(pages)?;
     executor.follow(Input::Stored { pages, done });
+    Ok(())
+}
+
+/// Tells the node which pages of a segment have frames, now that its accesses are trapped.
+fn trap<E: EffectExecutor + ?Sized>(executor: &mut E, segment: SegmentId) -> Result<(), E::Error> {
+    let pages = executor.trap(segment)?;
+    executor.follow(Input::Trapped { segment, pages });
     Ok(())
 }
 

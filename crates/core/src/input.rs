@@ -180,6 +180,15 @@ pub enum Input<'a> {
         /// The address.
         address: SocketAddr,
     },
+    /// The answer to [`Effect::Trap`](crate::Effect::Trap). This input comes directly after the
+    /// effects of that call.
+    Trapped {
+        /// The segment.
+        segment: SegmentId,
+        /// The pages that have frames: threads may have stored to them. Mappings may have all rights
+        /// to them, and have none to others.
+        pages: Vec<PageRange>,
+    },
 }
 
 impl Input<'_> {
@@ -253,6 +262,7 @@ impl Input<'_> {
             Self::Elected { term, kept } => Input::Elected { term, kept },
             Self::Asking { term, nodes } => Input::Asking { term, nodes },
             Self::Coordinates { address } => Input::Coordinates { address },
+            Self::Trapped { segment, pages } => Input::Trapped { segment, pages },
         })
     }
 }
@@ -429,4 +439,26 @@ pub enum Request {
         /// The segment.
         segment: SegmentId,
     },
+}
+
+impl Request {
+    /// The segment, if this is about the state of its pages.
+    pub(crate) fn about_pages_of(&self) -> Option<SegmentId> {
+        match self {
+            Self::Watch { segment, .. }
+            | Self::Pin { segment, .. }
+            | Self::PinShort { segment, .. }
+            | Self::Unpin { segment, .. }
+            | Self::Purge { segment, .. }
+            | Self::WatchRange { segment, .. }
+            | Self::Publish { segment, .. }
+            | Self::Hold { segment }
+            | Self::EndHold { segment }
+            | Self::Call {
+                call: Call::Declare { segment, .. },
+                ..
+            } => Some(*segment),
+            _ => None,
+        }
+    }
 }

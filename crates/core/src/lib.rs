@@ -44,6 +44,7 @@ mod sync;
 mod sysv;
 mod time;
 mod timers;
+mod trapping;
 
 pub use config::{Config, Life, Pace, Quotas, Start};
 pub use control::{Kept, KeptEntry};

@@ -81,6 +81,10 @@ pub const AHEAD: u32 = 512;
 /// worth it.
 pub const LEFT_TO_READER: u8 = 4;
 
+/// Pages of a segment that is trapped from now on that are taken in after one input: some 10 to 50 ms, in
+/// which nobody is answered.
+pub const FRAMES_AT_ONCE: u32 = 16_384;
+
 /// A node that asked for a burst this long ago reads no more, and serves no other reader. On a slow
 /// link, or a busy host, a burst takes a good part of that.
 pub const READS: Duration = Duration::from_millis(500);

@@ -6,6 +6,7 @@ use crate::event::Event;
 use crate::membership::{Standing, tells_programs};
 use crate::services::Services;
 use crate::shell::Cx;
+use crate::trapping::Waiting;
 use core::net::SocketAddr;
 use pagemesh_wire::header::{Header, HeaderError};
 use pagemesh_wire::notice::Notice;
@@ -193,7 +194,7 @@ impl Services {
         true
     }
 
-    fn message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
+    pub(crate) fn message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
         if self.has_left() && !matches!(message, Message::Reply { .. } | Message::Expelled) {
             // A subject or call taken now would leave the cluster with this node.
             return cx.emit(Event::Stale {});
@@ -286,11 +287,23 @@ impl Services {
         let known = known.filter(|segment| page.is_none_or(|page| segment.has(page)));
         match known {
             Some(segment) => {
+                if self.trapping.delays(cx, segment) {
+                    return self.wait_for_frames(cx, from, message);
+                }
                 segment.keep_pages_it_has(&mut message);
                 segment.policy.message(cx, from, message);
             }
             None => answer_unknown(cx, from, message),
         }
+    }
+
+    /// A message about a segment that is not known to be trapped yet. Contents do not wait: no node has
+    /// any of such a segment.
+    fn wait_for_frames(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
+        if message.carries_page() {
+            return cx.emit(Event::Stale {});
+        }
+        self.trapping.wait(Waiting::Message(from, message));
     }
 
     /// A message about a lock. Locks of unknown segments are not kept; a late grant of one is
@@ -300,6 +313,10 @@ impl Services {
             || matches!(message, Message::Pass(_) | Message::Grant(_))
         {
             self.adopt(key.segment);
+        }
+        let known = self.segments.get_mut(&key.segment);
+        if known.is_some_and(|segment| self.trapping.delays(cx, segment)) {
+            return self.wait_for_frames(cx, from, message);
         }
         match message {
             message if self.segments.contains_key(&key.segment) => {

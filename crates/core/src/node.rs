@@ -241,6 +241,14 @@ impl Node {
         self.shell.memory.used.into()
     }
 
+    /// Whether the driver is to report the faults of a segment's mappings; until it is told to by
+    /// [`Effect::Trap`](crate::Effect::Trap), if not.
+    #[must_use]
+    pub fn is_trapped(&self, id: SegmentId) -> bool {
+        let segment = self.services.segments.get(&id);
+        segment.is_none_or(|segment| segment.trapped)
+    }
+
     /// Whether a child of a process that has the segment open inherits it.
     #[must_use]
     pub fn is_inherited(&self, id: SegmentId) -> bool {

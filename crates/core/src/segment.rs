@@ -14,6 +14,14 @@ pub(crate) struct Segment {
     pub(crate) policy: Policy,
     /// How often each process here has it open.
     opens: SortedMap<ClientId, u32>,
+    /// Whether the driver reports the faults of its mappings, or is told to now
+    /// ([`crate::trapping`]).
+    #[serde(default = "yes")]
+    pub(crate) trapped: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Segment {
@@ -28,6 +36,7 @@ impl Segment {
             info,
             policy,
             opens: SortedMap::new(),
+            trapped: true,
         })
     }
 

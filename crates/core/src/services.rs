@@ -19,6 +19,7 @@ use crate::shell::Cx;
 use crate::sync::{Barriers, Conditions, Locks};
 use crate::sysv::Sysv;
 use crate::timers::Timer;
+use crate::trapping::{Trapping, Waiting};
 use pagemesh_sorted::SortedMap;
 use pagemesh_wire::local::View;
 use pagemesh_wire::peer::{Access, Refusal, Subject};
@@ -65,6 +66,8 @@ pub(crate) struct Services {
     pub(crate) rejoin: Rejoin,
     /// The untouched pages that the input directly before this one reported.
     pub(crate) untouched: Option<(SegmentId, Vec<PageIndex>)>,
+    #[serde(default)]
+    pub(crate) trapping: Trapping,
 }
 
 impl Services {
@@ -89,6 +92,7 @@ impl Services {
             global: Global::default(),
             rejoin: Rejoin::default(),
             untouched: None,
+            trapping: Trapping::default(),
         }
     }
 
@@ -146,7 +150,9 @@ impl Services {
             Input::Elected { term, kept } => self.elected(cx, term, kept),
             Input::Asking { term, nodes } => self.asking(cx, term, nodes),
             Input::Coordinates { address } => self.membership.redirected(cx, address),
+            Input::Trapped { segment, pages } => self.trapped(cx, segment, pages),
         }
+        self.take_frames_in(cx);
         let begin = self.global.want_plan(cx, self.has_left());
         self.begin_epoch(cx, begin);
         self.global.shared.follow_members(cx);
@@ -195,6 +201,8 @@ impl Services {
                 Timer::HandBack if self.leaving.has_begun() => self.global.hand_back(cx),
                 Timer::HandBack => {}
                 Timer::GiveBack => self.global.give_back(cx),
+                // Every input does some of that.
+                Timer::Frames => {}
             }
         }
     }
@@ -225,7 +233,13 @@ impl Services {
         gather(cx.effects, start);
     }
 
-    fn fault(&mut self, cx: &mut Cx<'_>, mapping: MappingId, page: PageIndex, access: Access) {
+    pub(crate) fn fault(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mapping: MappingId,
+        page: PageIndex,
+        access: Access,
+    ) {
         let Some((id, client)) = self.mappings.get(&mapping).copied() else {
             return;
         };
@@ -247,6 +261,9 @@ impl Services {
             return;
         }
         if let Some(segment) = self.segments.get_mut(&id) {
+            if self.trapping.delays(cx, segment) {
+                return self.trapping.wait(Waiting::Fault(mapping, page, access));
+            }
             let pages = segment.info.spec.size.pages().map_or(0, |pages| pages.0);
             let who = Who {
                 mapping,

@@ -35,6 +35,8 @@ pub(crate) enum Timer {
     HandBack,
     /// When more pages that were kept for others are to go, because the host wants its memory back.
     GiveBack,
+    /// When more pages of segments that are trapped from now on are to be taken in.
+    Frames,
 }
 
 /// All timers of a node, each with the number of times it was armed.

@@ -37,6 +37,11 @@ impl Upgrade {
         }
     }
 
+    /// Whether another program is about to take the place of this one.
+    pub(crate) fn makes_room(&self) -> bool {
+        self.room.is_some()
+    }
+
     /// The version in which this node asks for admission.
     pub(super) fn asks_in(&self, cx: &Cx<'_>) -> u8 {
         let newest = cx.shell.config.program.speaks.newest;

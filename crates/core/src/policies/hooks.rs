@@ -252,6 +252,16 @@ pub(crate) trait Hooks {
         true
     }
 
+    /// Whether a new segment may do without the node's knowledge of its pages while only this node
+    /// uses it ([`crate::trapping`]). The policy is told nothing of pages meanwhile.
+    fn may_be_untrapped(&self) -> bool {
+        false
+    }
+
+    /// From now on the driver reports the faults of the segment, at this node, its home. Threads may
+    /// have stored to these pages and may have all rights to them; the others hold zeros.
+    fn trapped(&mut self, _: &mut Cx<'_>, _: &[PageRange]) {}
+
     /// The answer of the driver to `Effect::Store`: whether the disk has the pages now.
     fn stored(&mut self, _: &mut Cx<'_>, _: PageRange, _done: bool) {}
 

@@ -15,6 +15,7 @@ use crate::segment::Segment;
 use crate::shell::Cx;
 use crate::steps::Step;
 use crate::sysv::{Others, Why};
+use crate::trapping::Waiting;
 use pagemesh_wire::peer::{self, Call, Health, Refusal, SegmentInfo};
 use pagemesh_wire::sysv;
 use pagemesh_wire::{CallId, ClientId, NodeId, SegmentId, SyncKey, Ticket};
@@ -82,6 +83,9 @@ impl Services {
 
     /// Executes a call; it is called once for each call.
     pub(crate) fn execute(&mut self, cx: &mut Cx<'_>, caller: Caller, call: Call) {
+        if self.delays_call(cx, caller, &call) {
+            return self.trapping.wait(Waiting::Call(caller, call));
+        }
         let coordinates = self.coordinator.is_some();
         let reply = match call {
             Call::Probe => peer::Reply::Done,
@@ -244,6 +248,7 @@ impl Services {
         };
         segment.policy.forgotten(cx);
         if segment.is_open() {
+            self.trapping.begin(cx, &mut segment);
             // A segment that processes have open is forgotten only if its keeper node is gone.
             // Accesses to its pages must fail, neither wait nor go on.
             segment.policy.gone(cx, Gone::Membership);
@@ -356,7 +361,7 @@ impl Services {
             other => other,
         };
         let reply = match reply {
-            peer::Reply::Segment(info) => match self.take_part(&info) {
+            peer::Reply::Segment(info) => match self.open_new(cx, &info) {
                 Ok(segment) => {
                     if let Some((_, client)) = client {
                         segment.open(client);
@@ -388,6 +393,17 @@ impl Services {
             self.count_early(cx, id);
         }
         self.close_by_name(cx, name, opened);
+    }
+
+    /// The segment, which a process of this node is about to have open.
+    fn open_new(&mut self, cx: &Cx<'_>, info: &SegmentInfo) -> Result<&mut Segment, Refusal> {
+        let is_new = !self.segments.contains_key(&info.id);
+        let may_be_untrapped = is_new && self.may_be_untrapped(cx, info);
+        let segment = self.take_part(info)?;
+        if may_be_untrapped && segment.policy.may_be_untrapped() {
+            segment.trapped = false;
+        }
+        Ok(segment)
     }
 
     /// The segment, which is added here if it is new.

@@ -4,6 +4,7 @@ use super::Services;
 use crate::caller::Caller;
 use crate::continuation::Continuation;
 use crate::control::Promotion;
+use crate::effect::Reply;
 use crate::input::Request;
 use crate::limits::GROUPS;
 use crate::membership::{Standing, Upgrade};
@@ -11,29 +12,23 @@ use crate::on_reply::OnReply;
 use crate::policies::{Gone, ProgramRequest};
 use crate::shell::Cx;
 use crate::sysv::Why;
+use crate::trapping::Waiting;
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{Call, Refusal, SegmentSpec};
 use pagemesh_wire::sysv;
 use pagemesh_wire::{ClientId, NodeId, PageCount, PageIndex, SegmentId, Ticket};
 
 impl Services {
-    pub(super) fn request(
+    pub(crate) fn request(
         &mut self,
         cx: &mut Cx<'_>,
         ticket: Ticket,
         client: ClientId,
         request: Request,
     ) {
-        let refused = self.rejoin.why_lost(&request).or_else(|| unfit(&request));
-        if let Some(why) = refused {
-            return cx.refuse(ticket, why);
-        }
-        let Some(request) = self.rejoin.takes_request(ticket, client, request) else {
+        let Some(request) = self.admit_request(cx, (ticket, client), request) else {
             return;
         };
-        if let Some(why) = self.not_taking_part() {
-            return cx.refuse(ticket, why);
-        }
         match request {
             Request::Open {
                 name,
@@ -94,8 +89,33 @@ impl Services {
         }
     }
 
+    /// Refuses a request that cannot be served, and keeps one that has to wait. Returns any other.
+    fn admit_request(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (ticket, client): (Ticket, ClientId),
+        request: Request,
+    ) -> Option<Request> {
+        let refused = self.rejoin.why_lost(&request).or_else(|| unfit(&request));
+        if let Some(why) = refused {
+            cx.refuse(ticket, why);
+            return None;
+        }
+        let request = self.rejoin.takes_request(ticket, client, request)?;
+        if let Some(why) = self.not_taking_part() {
+            cx.refuse(ticket, why);
+            return None;
+        }
+        if self.delays_request(cx, &request) {
+            let waiting = Waiting::Request(ticket, client, request);
+            self.trapping.wait(waiting);
+            return None;
+        }
+        Some(request)
+    }
+
     /// The reason why this node serves no requests, if it does not.
-    fn not_taking_part(&self) -> Option<Refusal> {
+    pub(crate) fn not_taking_part(&self) -> Option<Refusal> {
         match &self.membership.standing {
             Standing::Member if self.leaving.has_begun() => Some(Refusal::NotMember),
             Standing::Member => None,
@@ -128,6 +148,11 @@ impl Services {
         (first, count): (PageIndex, PageCount),
         advice: Advice,
     ) {
+        let known = self.segments.get(&id);
+        if known.is_some_and(|segment| !segment.trapped && segment.is_open_by(client)) {
+            // All pages are here, and at no other node.
+            return cx.reply(ticket, Reply::Done);
+        }
         let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
         let mut mappings = self.mappings.iter();
         let mapping = mappings.find(|(_, of)| **of == (id, client));
@@ -215,6 +240,7 @@ impl Services {
         }
         had |= self.locks.cancel(ticket);
         had |= self.rejoin.cancel(ticket);
+        had |= self.trapping.cancel(ticket);
         had |= self.sysv.withdraw(ticket);
         had |= Promotion::withdraw(&mut self.promotion, ticket);
         if self.membership.upgrade.withdraw(ticket) {

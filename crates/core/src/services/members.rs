@@ -331,6 +331,7 @@ impl Services {
         self.global.donor.expelled(cx);
         self.global.shared.expelled(cx);
         for segment in self.segments.values_mut() {
+            self.trapping.begin(cx, segment);
             segment.policy.gone(cx, Gone::Membership);
         }
         self.end_rejoin(cx);

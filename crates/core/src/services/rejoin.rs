@@ -110,7 +110,11 @@ impl Services {
         let doubtful = self.membership.doubt.is_justified();
         for (id, mut segment) in core::mem::take(&mut *self.segments) {
             again.shown.extend(segment.policy.shown());
-            let dropped = segment.policy.leave_behind(cx);
+            let dropped = match segment.trapped {
+                true => segment.policy.leave_behind(cx),
+                false => Err("a segment that only this node has used".into()),
+            };
+            self.trapping.begin(cx, &mut segment);
             let lost = match dropped {
                 Err(lost) => Some(lost),
                 Ok(_) if sysv::keeper(id).is_some() => Some("a System V segment".into()),

@@ -16,5 +16,6 @@ mod releases;
 mod resuming;
 mod sequential;
 mod standby;
+mod trapping;
 mod upgrade;
 mod views;

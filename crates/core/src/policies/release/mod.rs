@@ -51,12 +51,13 @@ mod requests;
 mod round;
 mod serve;
 mod store_ahead;
+mod untrapped;
 mod wards;
 
 use super::hooks::{Due, Found, Gone, Hooks, Open, Outgoing, ProgramRequest, SyncHooks, Who};
 use crate::caller::Caller;
 use crate::continuation::Continuation;
-use crate::effect::{Effect, Reply, Rights};
+use crate::effect::{Effect, PageRange, Reply, Rights};
 use crate::event::Event;
 use crate::inspection::Inspection;
 use crate::prefetch::{Prefetch, WillneedRanges as _};
@@ -387,6 +388,14 @@ impl Hooks for Release {
                 self.replicas_due(cx);
             }
         }
+    }
+
+    fn may_be_untrapped(&self) -> bool {
+        true
+    }
+
+    fn trapped(&mut self, cx: &mut Cx<'_>, pages: &[PageRange]) {
+        self.name_untrapped(cx, pages);
     }
 
     fn cancel(&mut self, ticket: Ticket) -> bool {

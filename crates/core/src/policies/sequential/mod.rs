@@ -29,6 +29,7 @@ mod replicas;
 mod request;
 mod search;
 mod table;
+mod untrapped;
 mod wards;
 mod window;
 
@@ -36,7 +37,7 @@ use super::hooks::{
     Due, Found, Gone, Hooks, Open, Outgoing, ProgramRequest, SyncHooks, Waiting, Who,
 };
 use crate::continuation::Continuation;
-use crate::effect::{Reply, Rights};
+use crate::effect::{PageRange, Reply, Rights};
 use crate::event::Event;
 use crate::global::MemoryReport;
 use crate::inspection::Inspection;
@@ -418,6 +419,14 @@ impl Hooks for Sequential {
                 Err(lost)
             }
         }
+    }
+
+    fn may_be_untrapped(&self) -> bool {
+        true
+    }
+
+    fn trapped(&mut self, cx: &mut Cx<'_>, pages: &[PageRange]) {
+        self.own_untrapped(cx, pages);
     }
 
     fn cancel(&mut self, ticket: Ticket) -> bool {

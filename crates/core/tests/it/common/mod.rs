@@ -3,8 +3,8 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 use pagemesh_core::{
-    Config, DiffWork, Effect, Effects, Input, Kept, KeptEntry, Life, Node, Pace, Reply, Request,
-    Source, Start, Time,
+    Config, DiffWork, Effect, Effects, Input, Kept, KeptEntry, Life, Node, Pace, PageRange, Reply,
+    Request, Source, Start, Time,
 };
 use pagemesh_wire::header::Header;
 use pagemesh_wire::local::Advice;
@@ -62,6 +62,10 @@ pub struct Cluster {
     pub cut: Option<fn(NodeId, NodeId) -> bool>,
     /// Of the segments that are made.
     pub replicas: u8,
+    /// Pages with frames, of each segment that becomes trapped.
+    pub framed: Vec<PageRange>,
+    /// Nodes that wait to hear of them.
+    trapped: VecDeque<(NodeId, SegmentId)>,
 }
 
 /// What the nodes of a cluster may do.
@@ -71,6 +75,7 @@ struct Features {
     rejoin: bool,
     keeps: bool,
     elected: bool,
+    traps_late: bool,
 }
 
 /// How fast disks are.
@@ -157,6 +162,16 @@ impl Cluster {
         Self::of(count, Pace::default(), rejoin)
     }
 
+    /// The same, whose drivers trap late.
+    pub fn that_traps_late(count: usize) -> Self {
+        let late = Features {
+            traps_late: true,
+            rejoin: true,
+            ..Features::default()
+        };
+        Self::of(count, Pace::default(), late)
+    }
+
     /// The same, whose coordinator names a standby.
     pub fn with_standby(count: usize) -> Self {
         let standby = Features {
@@ -218,6 +233,8 @@ impl Cluster {
             lives: 0,
             program: Program::of(Versions::SPOKEN),
             cut: None,
+            framed: Vec::new(),
+            trapped: VecDeque::new(),
             replicas: 0,
         };
         for _ in 0..count {
@@ -263,6 +280,7 @@ impl Cluster {
             rejoin: self.features.rejoin,
             keeps: self.features.keeps,
             elected: self.features.elected,
+            traps_late: self.features.traps_late,
             program: self.program,
             ..Config::plain(
                 format!("host{index}"),
@@ -377,6 +395,10 @@ impl Cluster {
         for effect in effects.drain().collect::<Vec<_>>() {
             self.carry_out(node, effect);
         }
+        while let Some((node, segment)) = self.trapped.pop_front() {
+            let pages = self.framed.clone();
+            self.input(node, Input::Trapped { segment, pages });
+        }
         if self.disk == DiskPace::AtOnce {
             self.write_disks();
         }
@@ -431,6 +453,10 @@ impl Cluster {
             Effect::Keep { batch, entries } => {
                 let disk = &mut self.disks[usize::from(node.0) - 1];
                 disk.waiting.push_back((batch, entries));
+            }
+            Effect::Trap { segment } => {
+                self.trapped.push_back((node, segment));
+                self.done.push((node, effect));
             }
             other => self.done.push((node, other)),
         }

@@ -1,0 +1,31 @@
+//! Pages that threads of the home used before the node was told of any fault ([`crate::trapping`]).
+
+use super::Release;
+use super::page::Copy;
+use crate::effect::{DiffWork, Effect, PageRange, Rights, Source};
+use crate::shell::Cx;
+
+impl Release {
+    /// These pages have frames: an interval of the home that ends now names them, and their twins are
+    /// zeros. A process that has arrived at a barrier is not told of it before another node arrives,
+    /// so that node learns of the interval.
+    pub(super) fn name_untrapped(&mut self, cx: &mut Cx<'_>, pages: &[PageRange]) {
+        self.initial_sync(cx);
+        let source = Source::Zero;
+        for range in pages {
+            // The driver may tell the pages twice, if it was replaced in between.
+            if !range.iter().all(|(_, page)| self.starts_from_zeros(page)) {
+                continue;
+            }
+            for (_, index) in range.iter() {
+                let page = self.pages.page(index);
+                (page.copy, page.rights) = (Copy::Frame, Rights::Write);
+                page.blank = true;
+                let _ = self.pages.begin_twin(index);
+            }
+            let pages = *range;
+            cx.push(Effect::Diffs(DiffWork::Twin { pages, source }));
+        }
+        self.end_interval(cx);
+    }
+}
