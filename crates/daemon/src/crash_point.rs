@@ -67,6 +67,7 @@ pub(crate) const fn kind(effect: &Effect) -> &'static str {
         Effect::Elect { .. } => "Elect",
         Effect::ListAsking { .. } => "ListAsking",
         Effect::Seek => "Seek",
+        Effect::Trap { .. } => "Trap",
         Effect::Emit(_) => "Emit",
     }
 }

@@ -242,7 +242,26 @@ impl DaemonExecutor {
             .mappings
             .get(mapping)
             .map(|mapping| mapping.client);
-        if let Some(session) = client.and_then(|client| self.sessions.get(client)) {
+        if let Some(client) = client {
+            self.kill(client);
+        }
+    }
+
+    /// Reports the faults of a segment from now on. Returns the pages that have frames.
+    fn trap(&mut self, segment: SegmentId) -> Vec<PageRange> {
+        let (pages, failed) = self.pages.trap(segment);
+        for client in failed {
+            tracing::error!(%segment, process = %client, "the kernel does not report its accesses any more: it is killed");
+            self.kill(client);
+        }
+        pages.unwrap_or_else(|error| {
+            tracing::error!(%segment, "the pages that have memory are not known, and are lost: {error}");
+            Vec::new()
+        })
+    }
+
+    fn kill(&self, client: ClientId) {
+        if let Some(session) = self.sessions.get(client) {
             kill(session.caller.pid);
         }
     }

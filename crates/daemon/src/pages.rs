@@ -19,6 +19,7 @@ use pagemesh_wire::{MappingId, PageIndex, SegmentId};
 
 mod prepared;
 mod take;
+mod trap;
 
 /// All pages on this node.
 #[derive(Debug)]

@@ -172,6 +172,24 @@ impl Memfd {
         }
     }
 
+    /// The runs of pages that there are, as offsets and lengths in bytes.
+    ///
+    /// # Errors
+    /// As lseek(2).
+    pub fn extents(&self) -> io::Result<Vec<(u64, u64)>> {
+        let mut extents = Vec::new();
+        let mut end = 0;
+        loop {
+            let start = match seek(&self.0, SeekFrom::Data(end)) {
+                Ok(start) => start,
+                Err(Errno::NXIO) => return Ok(extents),
+                Err(errno) => return Err(errno.into()),
+            };
+            end = seek(&self.0, SeekFrom::Hole(start))?;
+            extents.push((start, end - start));
+        }
+    }
+
     /// True if there is no page at all.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ mod fault;
 pub use fault::{Fault, FaultBuffer, FaultKind};
 
 use crate::descriptor::supplant;
-use crate::memfd::PageBytes;
+use crate::memfd::{self, PageBytes};
 use linux_raw_sys::general::{
     UFFD_API, UFFD_FEATURE_MINOR_SHMEM, UFFD_FEATURE_MISSING_SHMEM, UFFD_FEATURE_PAGEFAULT_FLAG_WP,
     UFFD_FEATURE_POISON, UFFD_FEATURE_THREAD_ID, UFFD_FEATURE_WP_HUGETLBFS_SHMEM,
@@ -93,6 +93,11 @@ const API: Opcode = opcode::read_write::<uffdio_api>(UFFDIO as u8, 0x3f);
 
 const CONTINUE_MODE_WP: u64 = 1 << 1;
 const WRITEPROTECT_MODE_WP: u64 = 1 << 0;
+
+const TRAPPED: u32 =
+    UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_WP;
+
+const PAGE: u64 = memfd::PAGE as u64;
 
 /// The last page below the end of a process's memory, above every stack.
 const LAST_PAGE: u64 = (1 << 47) - 2 * 4096;
@@ -220,11 +225,22 @@ impl Uffd {
     /// # Errors
     /// If the range is not one mapping of shared memory that can be registered.
     pub fn register(&self, address: u64, length: u64) -> io::Result<()> {
+        self.register_in(address, length, TRAPPED)
+    }
+
+    /// Registers a range without any fault: the kernel serves absent and unmapped pages, and no page
+    /// is protected. [`Uffd::register`] may follow, and [`Uffd::parts`] finds what is still mapped.
+    ///
+    /// # Errors
+    /// As for [`Uffd::register`].
+    pub fn register_untrapped(&self, address: u64, length: u64) -> io::Result<()> {
+        self.register_in(address, length, UFFDIO_REGISTER_MODE_WP)
+    }
+
+    fn register_in(&self, address: u64, length: u64, modes: u32) -> io::Result<()> {
         let mut register = uffdio_register {
             range: range(address, length),
-            mode: u64::from(
-                UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_WP,
-            ),
+            mode: u64::from(modes),
             ioctls: 0,
         };
         // SAFETY: UFFDIO_REGISTER reads and writes one uffdio_register.
@@ -309,6 +325,27 @@ impl Uffd {
         };
         // SAFETY: UFFDIO_WRITEPROTECT reads one uffdio_writeprotect.
         outcome(unsafe { ioctl(&self.0, Updater::<WRITEPROTECT, _>::new(&mut request)) })
+    }
+
+    /// The parts of a registered range that are registered still, as addresses and lengths: the
+    /// process may have mapped something else over others. Protection is removed from them.
+    #[must_use]
+    pub fn parts(&self, address: u64, length: u64) -> Vec<(u64, u64)> {
+        match self.unprotect(address, length) {
+            Outcome::Done => vec![(address, length)],
+            Outcome::Unregistered if length > PAGE => {
+                let half = (length / PAGE / 2) * PAGE;
+                let mut parts = self.parts(address, half);
+                for (next, more) in self.parts(address + half, length - half) {
+                    match parts.last_mut() {
+                        Some((first, had)) if *first + *had == next => *had += more,
+                        _ => parts.push((next, more)),
+                    }
+                }
+                parts
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Wakes the threads waiting in the range; they repeat their access.

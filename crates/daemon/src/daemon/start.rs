@@ -501,6 +501,7 @@ fn config(options: &Options, about: &About, key: PublicKey, start: Start) -> Res
         quotas: options.quota.cluster,
         pace: pace(options),
         check_races: options.check_races,
+        traps_late: true,
         standby: options.standby && options.control.is_none(),
         rejoin: true,
         keeps: options.state.is_some() || options.control.is_some(),

@@ -179,6 +179,11 @@ impl EffectExecutor for EffectBatch<'_> {
         Ok(())
     }
 
+    fn trap(&mut self, segment: SegmentId) -> Done<Vec<PageRange>> {
+        self.finish_fill();
+        Ok(self.executor.trap(segment))
+    }
+
     fn emit(&mut self, event: Event) -> Done {
         if matches!(event, Event::Resent {}) {
             self.executor.network.repeats(true);

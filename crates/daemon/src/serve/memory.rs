@@ -48,7 +48,11 @@ impl Driver {
         let uffd = Uffd::adopt(fd).map_err(|error| cannot("serve", error))?;
         let shaken = uffd.handshake();
         let (address, length) = place.range();
-        let registered = uffd.register(address, length);
+        let registered = if self.node.is_trapped(segment) {
+            uffd.register(address, length)
+        } else {
+            uffd.register_untrapped(address, length)
+        };
         // Perhaps the previous daemon got that far, unrecorded.
         let again = self.executor.pages.again && registered.is_ok();
         // Without a handshake the kernel registers nothing: then that failed first.

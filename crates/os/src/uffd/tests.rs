@@ -3,7 +3,7 @@
 use super::*;
 use crate::memfd::{Memfd, PAGE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -32,6 +32,13 @@ impl Drop for Bench {
 }
 
 fn bench(pages: usize) -> Option<Bench> {
+    bench_registered(pages, Uffd::register)
+}
+
+fn bench_registered(
+    pages: usize,
+    register: fn(&Uffd, u64, u64) -> io::Result<()>,
+) -> Option<Bench> {
     let Ok((uffd, kind)) = Uffd::create(None) else {
         eprintln!("skipped: userfaultfd is not permitted here (run as root)");
         return None;
@@ -54,7 +61,7 @@ fn bench(pages: usize) -> Option<Bench> {
     }
     .unwrap();
     uffd.handshake().unwrap();
-    uffd.register(base as u64, (pages * PAGE) as u64).unwrap();
+    register(&uffd, base as u64, (pages * PAGE) as u64).unwrap();
     Some(Bench {
         memory,
         uffd,
@@ -316,4 +323,65 @@ fn an_orphan_is_told_from_the_uffd_of_a_process_that_lives() {
     // SAFETY: waits for the child just made.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert!(uffd.is_orphan());
+}
+
+#[test]
+fn accesses_are_reported_after_a_range_was_registered_again() {
+    let Some(bench) = bench_registered(3, Uffd::register_untrapped) else {
+        return;
+    };
+    bench.word(0, 0).store(5, Ordering::SeqCst);
+    assert_eq!(bench.word(1, 0).load(Ordering::SeqCst), 0);
+    let whole = (bench.address(0), 3 * LEN);
+    assert_eq!(bench.uffd.parts(whole.0, whole.1), [whole]);
+    bench.uffd.register(whole.0, whole.1).unwrap();
+    assert_eq!(bench.memory.extents().unwrap(), [(0, 2 * LEN)]);
+    bench.word(0, 0).store(6, Ordering::SeqCst);
+    thread::scope(|scope| {
+        let access = scope.spawn(|| bench.word(2, 0).load(Ordering::SeqCst));
+        let fault = bench.fault();
+        assert_eq!(
+            (fault.address, fault.kind),
+            (bench.address(2), FaultKind::Missing)
+        );
+        assert_eq!(
+            bench.uffd.copy(fault.address, &[1; PAGE], true),
+            Outcome::Done
+        );
+        assert_eq!(access.join().unwrap(), 0x0101_0101_0101_0101);
+    });
+}
+
+#[test]
+fn what_was_mapped_over_a_range_is_no_part_of_it() {
+    let Some(bench) = bench_registered(9, Uffd::register_untrapped) else {
+        return;
+    };
+    let rights = ProtFlags::READ | ProtFlags::WRITE;
+    let over = |page: usize, count: usize| {
+        let (at, flags) = (bench.address(page), MapFlags::PRIVATE | MapFlags::FIXED);
+        // SAFETY: pages of this test's mapping, which no code refers to.
+        unsafe { mmap_anonymous(at as *mut _, count * PAGE, rights, flags) }.unwrap();
+    };
+    over(2, 1);
+    over(5, 3);
+    let run = |first: usize, count: u64| (bench.address(first), count * LEN);
+    let parts = bench.uffd.parts(bench.address(0), 9 * LEN);
+    assert_eq!(parts, [run(0, 2), run(3, 2), run(8, 1)]);
+    for (address, length) in parts {
+        bench.uffd.register(address, length).unwrap();
+    }
+    for page in [2, 5, 7] {
+        bench.word(page, 0).store(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn extents_are_runs_of_pages() {
+    let memory = Memfd::create("extents", 6 * LEN).unwrap();
+    assert_eq!(memory.extents().unwrap(), []);
+    for page in [1, 2, 5] {
+        memory.write(page * LEN, &[1; PAGE]).unwrap();
+    }
+    assert_eq!(memory.extents().unwrap(), [(LEN, 2 * LEN), (5 * LEN, LEN)]);
 }
