@@ -21,10 +21,12 @@ pub(super) const STEPS: &[Step] = &[
     add_election,
     add_readers,
     add_audit,
+    add_trapping,
 ];
 
 /// The steps back from the present version, the last one first: they take out what a step added.
 pub(super) const BACK: &[Step] = &[
+    remove_trapping,
     remove_audit,
     remove_readers,
     remove_election,
@@ -390,6 +392,36 @@ fn remove_audit(node: &mut Value) -> Result<(), String> {
     remove_beside(node, &["pages", "droppable", "ended"], "audit");
     remove_beside(node, &["version", "place", "on_disk", "donors"], "told");
     Ok(())
+}
+
+/// Version 16 may leave the accesses to a segment to the kernel: all were trapped before.
+fn add_trapping(_: &mut Value) -> Result<(), String> {
+    Ok(())
+}
+
+/// Back to version 15, which knows every page that has a frame: the node has made room for it, so no
+/// segment is left to the kernel.
+fn remove_trapping(node: &mut Value) -> Result<(), String> {
+    if has(node, ("trapped", &false.into())) {
+        return Err("a segment whose accesses the kernel serves".into());
+    }
+    remove_wherever(
+        node,
+        &["trapped", "trapping", "traps_late", "frames_at_once"],
+    );
+    remove_beside(node, &["budgets", "wants_plan", "refusing"], "late");
+    Ok(())
+}
+
+/// Whether a field has this value in some structure, however deep.
+fn has(value: &Value, field: (&str, &Value)) -> bool {
+    match value {
+        Value::Array(values) => values.iter().any(|value| has(value, field)),
+        Value::Map(entries) => entries.iter().any(|(name, value)| {
+            (name.as_str(), value) == (Some(field.0), field.1) || has(value, field)
+        }),
+        _ => false,
+    }
 }
 
 /// Removes a field from every structure that has these others, however deep.
