@@ -145,6 +145,7 @@ impl Stats {
         self.happenings += other.happenings;
         self.stolen += other.stolen;
         self.pressed_out += other.pressed_out;
+        self.untrapped += other.untrapped;
         self.most_stops = self.most_stops.max(other.most_stops);
         self.worst_wait = self.worst_wait.max(other.worst_wait);
         self.simulated += other.simulated;

@@ -52,6 +52,8 @@ canaries! {
     HintInvented = "hint-invented",
     /// The store that elects the coordinator says that it has a batch before it has it.
     KeptTooSoon = "kept-too-soon",
+    /// Of a segment that is trapped late, one page that has a frame is not listed.
+    FrameUnlisted = "frame-unlisted",
 }
 
 impl Canary {

@@ -326,6 +326,11 @@ impl EffectExecutor for Executor<'_> {
         Ok(())
     }
 
+    fn trap(&mut self, segment: SegmentId) -> Check<Vec<PageRange>> {
+        self.note(Mark::Trap, [segment.0, 0, 0], || segment.to_string());
+        Ok(self.world.hosts[self.at].kernel.trap(segment))
+    }
+
     fn emit(&mut self, event: Event) -> Check {
         self.note(Mark::Event, [event.index() as u64, 0, 0], || {
             format!("{event:?}")

@@ -7,11 +7,11 @@ mod words;
 use crate::canary::Canary;
 use crate::check::{Check, ensure};
 use crate::golden::{WORDS, Words};
-use pagemesh_core::{At, Mappings, Rights, Source, Time};
+use pagemesh_core::{At, Mappings, PageRange, Rights, Source, Time};
 use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{Message, Pass, Subject};
 use pagemesh_wire::{ClientId, MappingId, PAGE_SIZE, PageIndex, SegmentId, SyncKey};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// One page of one segment.
@@ -109,6 +109,10 @@ pub(crate) struct Kernel {
     mappings: SortedMap<MappingId, Mapping>,
     words: SortedMap<SyncKey, u32>,
     changes: changes::Changes,
+    /// Segments to whose pages this kernel gives all rights at the first access.
+    untrapped: BTreeSet<SegmentId>,
+    /// Pages whose first access this kernel served, and that have no twin yet.
+    served: BTreeSet<PageKey>,
     /// Threads that an effect woke; the world schedules them.
     pub(crate) woken: Vec<ThreadId>,
     canary: Option<Canary>,
@@ -317,6 +321,37 @@ fn of_segment_mut(
 
 /// Memory, as threads use it.
 impl Kernel {
+    /// A thread accesses a page, perhaps one of an untrapped segment. Returns the contents that it
+    /// finds if it is given the page only now.
+    pub(crate) fn access(&mut self, mapping: MappingId, key: PageKey) -> Option<Words> {
+        if !self.untrapped.contains(&key.segment) {
+            return None;
+        }
+        let slot = self.slots.entry(key).or_default();
+        if slot.may(mapping) == Rights::Write {
+            return None;
+        }
+        slot.rights.push((mapping, Rights::Write));
+        self.served.insert(key);
+        Some(*slot.frame.get_or_insert([0; WORDS]))
+    }
+
+    /// The kernel serves the accesses to a segment.
+    pub(crate) fn leave_untrapped(&mut self, segment: SegmentId) {
+        self.untrapped.insert(segment);
+    }
+
+    /// The accesses to a segment fault from now on. Returns the pages that have frames.
+    pub(crate) fn trap(&mut self, segment: SegmentId) -> Vec<PageRange> {
+        self.untrapped.remove(&segment);
+        let unlisted = usize::from(self.canary == Some(Canary::FrameUnlisted));
+        of_segment_mut(&mut self.slots, segment)
+            .filter(|(_, slot)| slot.frame.is_some())
+            .map(|(key, _)| (segment, key.page).into())
+            .skip(unlisted)
+            .collect()
+    }
+
     /// A load; `None` if it faults.
     pub(crate) fn load(&self, mapping: MappingId, key: PageKey, word: usize) -> Option<u64> {
         let slot = self.slots.get(&key)?;

@@ -43,6 +43,7 @@ pub(crate) enum Mark {
     Use,
     Event,
     Hand,
+    Trap,
 }
 
 impl Mark {
@@ -69,6 +70,7 @@ impl Mark {
             Self::Lock => 'L',
             Self::Use => 'u',
             Self::Event => 'e',
+            Self::Trap => 'T',
             Self::Hand => '@',
         }
     }

@@ -12,7 +12,7 @@ use crate::world::{Happening, Host, Life, World};
 use pagemesh_core::{Input, Request};
 use pagemesh_wire::local::PageState;
 use pagemesh_wire::peer::{Access, Call, Credentials};
-use pagemesh_wire::{PageCount, PageIndex};
+use pagemesh_wire::{MappingId, PageCount, PageIndex};
 
 /// Credentials of all simulated processes.
 pub(crate) fn credentials() -> Credentials {
@@ -113,6 +113,7 @@ impl World {
             return Ok(None);
         };
         let host = self.processes.host_of(id);
+        self.access(host, mapping, key)?;
         let Some(value) = self.hosts[host].kernel.load(mapping, key, place.word) else {
             self.stop_at(id, step.clone(), mapping, key, Access::Read)?;
             return Ok(None);
@@ -133,6 +134,26 @@ impl World {
         Ok(Some(value))
     }
 
+    /// A thread accesses a page; the kernel may serve the access by itself.
+    fn access(&mut self, host: usize, mapping: MappingId, key: PageKey) -> Check {
+        let Some(words) = self.hosts[host].kernel.access(mapping, key) else {
+            return Ok(());
+        };
+        self.log.note(
+            self.now,
+            host,
+            Mark::Map,
+            [key.segment.0, key.page.0.into(), 0],
+            || format!("{key} by the kernel for {mapping}"),
+        );
+        self.stats.untrapped += 1;
+        if self.hosts[host].buried {
+            return Ok(());
+        }
+        self.check_single_writer(host, key)?;
+        self.checkers.golden.mapped(host, key, &words)
+    }
+
     /// Stores a word, or stops the thread at the page.
     fn store(&mut self, id: ThreadId, place: Place, value: u64, again: Step) -> Check {
         let Some((mapping, key)) = self.processes.locate(id, place) else {
@@ -140,6 +161,7 @@ impl World {
             return Ok(());
         };
         let host = self.processes.host_of(id);
+        self.access(host, mapping, key)?;
         if !self.hosts[host]
             .kernel
             .store(mapping, key, place.word, value)
@@ -235,6 +257,9 @@ impl World {
         };
         let mapping = self.processes.next_mapping();
         self.hosts[host].kernel.mapped(mapping, segment, client);
+        if !self.hosts[host].node.is_trapped(segment) {
+            self.hosts[host].kernel.leave_untrapped(segment);
+        }
         self.input(
             host,
             Input::Mapped {

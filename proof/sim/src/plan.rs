@@ -229,6 +229,7 @@ impl Plan {
             keeps: false,
             elected: false,
             far: false,
+            traps_late: Dice::stream(seed, "traps").chance(500),
             takeovers: 0,
             carried: crate::ways::carried(seed),
             sealed: Dice::stream(seed, "sealed").chance(125),
@@ -454,6 +455,7 @@ pub(crate) fn pace(dice: &mut Dice) -> Pace {
         large_diff: LARGE_DIFF,
         shown: LARGE_DIFFS_SHOWN,
         left_to_reader: LEFT_TO_READER,
+        frames_at_once: 3,
     }
 }
 

@@ -12,6 +12,7 @@ fn sweep_with(profile: Profile, from: u64, count: u64, replace: bool) {
         ..seeds(profile, from, count)
     });
     assert!(summary.stats.operations > count, "programs did something");
+    assert!(summary.stats.untrapped > count, "kernels served accesses");
 }
 
 /// Seeds of a profile, with nothing else that goes wrong.

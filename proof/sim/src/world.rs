@@ -25,6 +25,7 @@ use crate::receipts::Receipts;
 use crate::recording::Recording;
 use crate::sealing::Sealing;
 use crate::step::{BarrierPlan, Fault, HostPlan, QueuePlan, SegmentPlan};
+use crate::upgrade::NEW;
 use crate::ways::Ways;
 use pagemesh_core::{Config, Input, Node, Pace, Rights, Start, Time};
 use pagemesh_wire::{ClusterId, Incarnation};
@@ -78,6 +79,8 @@ pub(crate) struct Setting {
     pub(crate) elected: bool,
     /// The coordinator gives far numbers.
     pub(crate) far: bool,
+    /// Kernels serve the accesses to segments that only their home has used.
+    pub(crate) traps_late: bool,
     /// How often another node, or another life of one, takes over as the coordinator.
     pub(crate) takeovers: u64,
 }
@@ -143,14 +146,17 @@ impl World {
         let leaves = leaves.map(|(leaves, _)| leaves);
         let ways = Ways::new(leaves, sealed, self.setting.seed, index);
         let guard = Sealing::new(self.setting.sealed, self.setting.seed, index);
+        let program = self.first_program(index);
         let config = Config {
             key: guard.key(),
             pace: self.setting.pace,
             standby: self.setting.standby,
             keeps: self.setting.keeps,
             elected: self.setting.elected,
-            program: self.first_program(index),
+            program,
             far_numbers: self.setting.far,
+            // The old program does not know how.
+            traps_late: self.setting.traps_late && program == NEW,
             ..Config::plain(
                 format!("host{}", index + 1),
                 address,

@@ -182,6 +182,8 @@ impl State {
         for outcome in outcomes.iter() {
             match outcome {
                 Outcome::Seen(Sight::Woken(thread)) => self.wake(thread.0),
+                // By the kernel alone.
+                Outcome::Seen(sight @ Sight::Mapped(..)) => self.see(lab, host, sight)?,
                 Outcome::Seen(sight) => self.did(lab, host, number, op, sight)?,
                 Outcome::Sent(_) => unreachable!("threads send nothing"),
             }

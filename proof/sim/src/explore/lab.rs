@@ -95,6 +95,7 @@ impl Lab {
                 notices: self.setting.notices,
                 ..pace()
             },
+            traps_late: self.setting.traps_late,
             ..Config::plain(
                 format!("n{}", host + 1),
                 address(host),
@@ -171,6 +172,7 @@ fn pace() -> Pace {
         large_diff: LARGE_DIFF,
         shown: LARGE_DIFFS_SHOWN,
         left_to_reader: 2,
+        frames_at_once: 1,
     }
 }
 

@@ -61,6 +61,8 @@ pub struct Setting {
     pub(super) policy: Policy,
     /// Of the segment.
     pub(super) replicas: u8,
+    /// Kernels serve the accesses to the segment while only its home has used it.
+    pub(super) traps_late: bool,
     /// Write notices a host may hold before it is time to collect.
     pub(super) notices: u32,
     pub(super) luck: Luck,
@@ -84,6 +86,7 @@ impl Setting {
                 window: Window::Nanos(0),
             },
             replicas: 0,
+            traps_late: false,
             notices: u32::MAX,
             luck: Luck {
                 patience: 2,
@@ -131,6 +134,7 @@ impl Setting {
                 "policy" => spread = Some(policy(value)?),
                 "replicas" => self.replicas = number(value)?,
                 "notices" => self.notices = number(value)?,
+                "traps" => self.traps_late = value == "late",
                 "lost" => self.luck.lost = number(value)?,
                 "twice" => self.luck.twice = number(value)?,
                 "late" => self.luck.late = number(value)?,
@@ -295,6 +299,9 @@ impl fmt::Display for Setting {
         }
         if self.replicas > 0 {
             write!(f, " replicas={}", self.replicas)?;
+        }
+        if self.traps_late {
+            f.write_str(" traps=late")?;
         }
         if self.notices != u32::MAX {
             write!(f, " notices={}", self.notices)?;

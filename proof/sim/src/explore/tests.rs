@@ -59,6 +59,7 @@ const TRAPS: &[(Canary, &str, &str)] = &[
     (Canary::PassAckLost, "two-pages", "INV-progress"),
     (Canary::QueueForgotten, "three-queue", "INV-queue-travels"),
     (Canary::HintInvented, "three-lost", "INV-hint-nearer"),
+    (Canary::FrameUnlisted, "traps-late", "INV-"),
 ];
 
 /// And under policy `release`.
@@ -67,6 +68,7 @@ const RELEASE_TRAPS: &[(Canary, &str, &str)] = &[
     (Canary::StashForgotten, "two-release", "INV-latest-value"),
     (Canary::LockStolen, "release-eager", "INV-mutual-exclusion"),
     (Canary::StashForgotten, "release-crash", "INV-latest-value"),
+    (Canary::FrameUnlisted, "release-traps-late", "INV-"),
 ];
 
 #[test]

@@ -80,6 +80,7 @@ fn is_lawful(input: &Input<'static>) -> bool {
             | Input::MappedView { .. }
             | Input::LockReturned { .. }
             | Input::UseConfirmed { .. }
+            | Input::Trapped { .. }
     )
 }
 

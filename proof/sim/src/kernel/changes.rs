@@ -47,6 +47,10 @@ impl Kernel {
 
     /// The frame is copied before the first store.
     pub(crate) fn twin(&mut self, key: PageKey, source: Source) -> Check {
+        if source == Source::Zero && self.served.remove(&key) {
+            self.changes.twins.insert(key, [0; WORDS]);
+            return Ok(());
+        }
         self.nobody_writes(key)?;
         let frame = self.frame(key)?;
         ensure!(

@@ -14,7 +14,7 @@ use crate::instants::Instants;
 use crate::network::{Network, legible};
 use crate::small::{self, Check, Log, Queue};
 use pagemesh_core::limits::EARLY;
-use pagemesh_core::{Config, Input, Node, Pace, Time};
+use pagemesh_core::{Config, Input, Node, Time};
 use pagemesh_sorted::SortedMap;
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::peer::{Message, Policy};
@@ -175,7 +175,13 @@ impl Cluster {
         }
         let cluster_id = ClusterId(cluster.dice.number() | 1);
         for host in 0..hosts {
-            cluster.add_host(host, cluster_id, plan.pace, options);
+            let config = Config {
+                traps_late: plan.traps_late,
+                // None of these programs has a race.
+                check_races: options.seed.is_multiple_of(2),
+                ..small::config(host, cluster_id, cluster.dice.number() | 1, plan.pace)
+            };
+            cluster.add_host(host, config);
         }
         for (number, (host, steps)) in plan.threads.into_iter().zip(plan.programs).enumerate() {
             cluster.add_thread(number, host, steps);
@@ -183,22 +189,17 @@ impl Cluster {
         cluster
     }
 
-    fn add_host(&mut self, host: usize, cluster: ClusterId, pace: Pace, options: Labelled) {
-        let incarnation = self.dice.number() | 1;
-        let config = Config {
-            // None of these programs has one.
-            check_races: options.seed.is_multiple_of(2),
-            ..small::config(host, cluster, incarnation, pace)
-        };
+    fn add_host(&mut self, host: usize, config: Config) {
+        let incarnation = config.incarnation;
         self.hosts.push(Host {
             number: host,
             node: Node::new(config),
-            memory: Memory::new(options.planted),
+            memory: Memory::new(self.planted),
             words: SortedMap::new(),
             segment: None,
             gone: false,
             deadline: None,
-            incarnation: Incarnation(incarnation),
+            incarnation,
         });
         self.schedule(Time(1_000 + host as u64), Event::Deadline(host));
     }

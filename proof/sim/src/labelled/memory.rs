@@ -8,7 +8,7 @@ use pagemesh_sorted::SortedMap;
 use pagemesh_twins::{At, DiffKey, Keep, REWRITTEN, Store};
 use pagemesh_wire::peer::{DiffName, Diffs, Rule};
 use pagemesh_wire::{MappingId, PageIndex, SegmentId, VectorTime};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a simulated driver does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,10 @@ pub(super) struct Memory {
     pub(super) woken: Vec<(Option<MappingId>, PageIndex)>,
     /// The most diffs there ever were.
     pub(super) most: usize,
+    /// The kernel serves the first access to each page.
+    pub(super) untrapped: bool,
+    /// Pages whose first access it served, and that have no twin yet.
+    served: BTreeSet<PageIndex>,
     planted: Option<Planted>,
 }
 
@@ -65,7 +69,25 @@ impl Memory {
         }
     }
 
-    pub(super) fn load(&self, mapping: MappingId, page: PageIndex, at: usize) -> Option<u8> {
+    /// A thread accesses a page, perhaps one that the kernel gives it unseen.
+    fn access(&mut self, mapping: MappingId, page: PageIndex) {
+        if self.untrapped {
+            let slot = self.slots.entry(page).or_default();
+            slot.frame
+                .get_or_insert_with(|| Box::new([0; pagemesh_diff::PAGE]));
+            slot.rights.insert(mapping, Rights::Write);
+            self.served.insert(page);
+        }
+    }
+
+    /// From now on all first accesses fault. Returns the pages that have frames.
+    pub(super) fn trap(&mut self) -> Vec<PageIndex> {
+        self.untrapped = false;
+        self.served.iter().copied().collect()
+    }
+
+    pub(super) fn load(&mut self, mapping: MappingId, page: PageIndex, at: usize) -> Option<u8> {
+        self.access(mapping, page);
         let slot = self.slots.get(&page)?;
         let frame = slot.frame.as_ref()?;
         (*slot.rights.get(&mapping)? >= Rights::Read).then(|| frame[at])
@@ -78,6 +100,7 @@ impl Memory {
         at: usize,
         value: u8,
     ) -> bool {
+        self.access(mapping, page);
         let Some(slot) = self.slots.get_mut(&page) else {
             return false;
         };
@@ -237,6 +260,10 @@ impl Memory {
     }
 
     pub(super) fn twin(&mut self, page: PageIndex, source: Source) -> Check {
+        if self.served.remove(&page) && source == Source::Zero {
+            let made = self.changes.twin_of_zeros(at(page));
+            return made.map_err(|why| why.to_string());
+        }
         self.nobody_writes(page)?;
         if source == Source::Zero {
             if *self.frame(page)? != [0; pagemesh_diff::PAGE] {

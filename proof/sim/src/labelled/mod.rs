@@ -62,6 +62,8 @@ pub struct Sighted {
     pub merged: u64,
     /// Pages that came before anybody touched them.
     pub ahead: u64,
+    /// Segments whose accesses the kernel had served by itself.
+    pub trapped: u64,
     /// Diffs made.
     pub made: u64,
     /// Twins that were refreshed.

@@ -44,6 +44,7 @@ fn run_each(simulate: Simulate, profile: Profile, replicas: u8, seeds: Range<u64
                 sum.pushed += sighted.pushed;
                 sum.regular += sighted.regular;
                 sum.updated += sighted.updated;
+                sum.trapped += sighted.trapped;
             }
             Err(why) => wrong.push((seed, why)),
         }
@@ -78,6 +79,7 @@ fn labelled_programs_see_what_some_order_gives() {
         assert!(sum.ahead > 100, "{profile:?}: {sum:?}");
         assert!(sum.pushed > 100 && sum.updated > 50, "{profile:?}: {sum:?}");
         assert!(sum.regular > 10, "{profile:?}: {sum:?}");
+        assert!(sum.trapped > 10, "{profile:?}: {sum:?}");
         assert!(sum.collected > 10 && sum.left > 20, "{profile:?}: {sum:?}");
         if profile == Profile::Wild {
             assert!(sum.crashed > 100 && sum.failed > 20, "{sum:?}");

@@ -76,6 +76,10 @@ pub(crate) trait Driver: Sized {
         Err(format!("no segment here has diffs: {work:?}"))
     }
 
+    fn trap(&mut self, _host: usize, segment: SegmentId) -> Check<Vec<PageRange>> {
+        Err(format!("the kernel serves no access to {segment}"))
+    }
+
     fn emit(&mut self, _host: usize, _event: Event) -> Check {
         Ok(())
     }
@@ -215,6 +219,10 @@ impl<D: Driver> EffectExecutor for Executor<'_, D> {
 
     fn store(&mut self, pages: PageRange) -> Check<bool> {
         self.driver.store(self.turn.host, pages)
+    }
+
+    fn trap(&mut self, segment: SegmentId) -> Check<Vec<PageRange>> {
+        self.driver.trap(self.turn.host, segment)
     }
 
     fn emit(&mut self, event: Event) -> Check {

@@ -35,6 +35,8 @@ pub struct Stats {
     pub stolen: u64,
     /// Pages that left a host for want of memory.
     pub pressed_out: u64,
+    /// Accesses that the kernel served by itself.
+    pub untrapped: u64,
     /// How often one thread stopped for one access.
     pub most_stops: u32,
     /// Nanoseconds the slowest operation took.

@@ -156,6 +156,10 @@ impl EffectExecutor for Turn<'_> {
         self.execute_diff_work(work)
     }
 
+    fn trap(&mut self, segment: SegmentId) -> Check<Vec<PageRange>> {
+        Ok(self.site.kernel.trap(segment))
+    }
+
     fn emit(&mut self, event: Event) -> Check {
         let sight = match event {
             Event::Owned {

@@ -5,7 +5,7 @@ use super::super::setting::Op;
 use super::{Outcome, Packet, SILENCE, Seat, Sight, Site, Stimulus, TICK};
 use crate::check::{Check, ensure};
 use crate::kernel::{Kernel, PageKey};
-use pagemesh_core::{EffectExecutor as _, Effects, Input, Request};
+use pagemesh_core::{EffectExecutor as _, Effects, Input, Request, Rights};
 use pagemesh_wire::header::Header;
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{Access, Diffs, Message};
@@ -63,6 +63,9 @@ impl Turn<'_> {
         } = input
         {
             self.site.kernel.mapped(*mapping, *segment, *client);
+            if !self.site.node.is_trapped(*segment) {
+                self.site.kernel.leave_untrapped(*segment);
+            }
         }
         self.handle(input.clone(), None)?;
         if let Input::Unmapped { mapping } = input {
@@ -159,6 +162,12 @@ impl Turn<'_> {
             };
             Sight::Stopped(key, fault)
         };
+        if let Op::Read(at, _) | Op::Write(at, _) = op
+            && let Some(words) = kernel.access(seat.mapping, page(at))
+        {
+            let mapped = Sight::Mapped(page(at), words, Rights::Write);
+            self.outcomes.push(Outcome::Seen(mapped));
+        }
         let outcome = match op {
             Op::Read(at, word) => match kernel.load(seat.mapping, page(at), word.into()) {
                 Some(value) => Sight::Loaded(page(at), word, value),

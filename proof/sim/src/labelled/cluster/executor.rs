@@ -111,6 +111,12 @@ impl Driver for Cluster {
         self.fails(host, mapping, at.1, &why)
     }
 
+    fn trap(&mut self, host: usize, segment: SegmentId) -> Check<Vec<PageRange>> {
+        let pages = self.memory(host).trap().into_iter();
+        self.sighted.trapped += 1;
+        Ok(pages.map(|page| (segment, page).into()).collect())
+    }
+
     fn lend_lock(&mut self, host: usize, key: SyncKey, (by, wanted): (ClientId, bool)) -> Check {
         let word = LockWord::Held { by, wanted };
         self.hosts[host].words.insert(key, word);
@@ -440,7 +446,10 @@ impl Cluster {
                 let (mapping, client, host) = (state.mapping, state.client, state.host);
                 self.hosts[host].segment = Some(info.id);
                 self.run_soon(thread);
-                let segment = info.id;
+                let (segment, of) = (info.id, &mut self.hosts[host]);
+                if !of.node.is_trapped(segment) {
+                    of.memory.untrapped = true;
+                }
                 return self.input(
                     host,
                     Input::Mapped {

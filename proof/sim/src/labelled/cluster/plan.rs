@@ -38,6 +38,8 @@ pub(in crate::labelled) struct Plan {
     pub(super) policy: Policy,
     /// The host whose datagrams leave one after the other, and the nanoseconds that each takes.
     pub(super) narrow: Option<(usize, u64)>,
+    /// The kernels serve the accesses to the segment while only its home has used it.
+    pub(super) traps_late: bool,
     /// A thread hangs if it takes longer.
     pub(super) patience: Time,
 }
@@ -72,6 +74,7 @@ impl Plan {
             weather,
             home,
             narrow: None,
+            traps_late: true,
             // With 40 % loss a search for a lost token takes seconds.
             patience: Time(PATIENCE.0 * if crashes { 4 } else { 1 }),
         }
@@ -155,6 +158,7 @@ impl Plan {
             home,
             policy,
             narrow: None,
+            traps_late: false,
             patience: Time(u64::MAX),
         }
     }

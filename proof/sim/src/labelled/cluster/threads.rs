@@ -259,9 +259,14 @@ impl Cluster {
     }
 
     /// The value of an element, as a number of its kind.
-    pub(super) fn number(&self, thread: usize, page: PageIndex, spot: &Reduction) -> Option<u64> {
+    pub(super) fn number(
+        &mut self,
+        thread: usize,
+        page: PageIndex,
+        spot: &Reduction,
+    ) -> Option<u64> {
         let state = &self.threads[thread];
-        let memory = &self.hosts[state.host].memory;
+        let memory = &mut self.hosts[state.host].memory;
         let mut bytes = [0; 8];
         for (place, byte) in bytes.iter_mut().take(spot.kind.size()).enumerate() {
             *byte = memory.load(state.mapping, page, spot.offset as usize + place)?;
