@@ -78,6 +78,7 @@ mod sysv_postgres;
 mod sysv_programs;
 mod tampering;
 mod tmk;
+mod trapping;
 mod troubles;
 mod upgrades;
 mod views;
