@@ -143,6 +143,18 @@ impl Calls {
         here
     }
 
+    /// The home of segments has left: sends open calls to it to its successor. Returns those that this
+    /// node must serve itself.
+    pub(crate) fn redirect_to_successor(
+        &mut self,
+        cx: &mut Cx<'_>,
+        home: NodeId,
+    ) -> Vec<Redirected> {
+        let about_segments = |call: &Call| call.key().is_some();
+        let successor = cx.coordinator();
+        self.redirect(cx, (home, about_segments), successor)
+    }
+
     /// Drops what homes had executed for this node, except for calls that are still open: their
     /// home is about to leave.
     pub(crate) fn forget_own(&mut self, me: NodeId) {

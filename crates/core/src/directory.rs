@@ -3,6 +3,10 @@
 //! A segment lives until its name is removed *and* no node has it open. The exit of a process never
 //! removes a segment.
 
+mod calls;
+
+pub(crate) use calls::{forget_everywhere, no_names};
+
 use crate::config::Quotas;
 use crate::policies;
 use pagemesh_sorted::SortedMap;

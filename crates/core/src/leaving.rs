@@ -2,14 +2,15 @@
 //! home of segments, and then ends its membership. From then on the coordinator answers for its
 //! segments: `Cx::home` is the acting home.
 
-use crate::caller::Caller;
-use crate::calls::Redirected;
-use crate::continuation::Continuation;
+use crate::calls::Calls;
+use crate::effect::Reply;
 use crate::limits::{INHERITED, LEAVE_BURST};
 use crate::on_reply::OnReply;
-use crate::services::Services;
+use crate::segments::Segments;
 use crate::shell::Cx;
-use pagemesh_wire::peer::{Arrival, Call, Inheritance, Owner, Refusal, Reply, Service, Subject};
+use crate::steps::Step;
+use crate::sync::{Barriers, Conditions, Locks};
+use pagemesh_wire::peer::{Call, Inheritance, Owner, Refusal, Subject};
 use pagemesh_wire::{NodeId, Ticket};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -20,221 +21,212 @@ pub(crate) struct Leaving {
     /// Leaving has begun.
     begun: bool,
     /// The request of the client that waits for the end.
-    pub(crate) asked: Option<Ticket>,
+    asked: Option<Ticket>,
     /// All pages and tokens are handed over: this node must not take any more.
-    pub(crate) empty: bool,
+    empty: bool,
     /// Pieces of the handover that the coordinator has not been sent yet, in this order.
     #[serde(rename = "will")]
     handover: VecDeque<Inheritance>,
 }
 
+/// What a node hands over when it leaves.
+pub(crate) struct Estate<'a> {
+    pub(crate) segments: &'a mut Segments,
+    pub(crate) locks: &'a mut Locks,
+    pub(crate) barriers: &'a Barriers,
+    pub(crate) conditions: &'a Conditions,
+    pub(crate) calls: &'a Calls,
+    /// Pages that this node keeps for others, and nobody else has.
+    pub(crate) only_copies: usize,
+}
+
 impl Leaving {
-    fn begin(&mut self, ticket: Ticket) {
+    /// A client asks this node to leave. If it is `alone`, there is nobody to hand over to.
+    pub(crate) fn begin(&mut self, ticket: Ticket, alone: bool) {
         self.begun = true;
         self.asked = Some(ticket);
+        self.empty = alone;
     }
 
     /// Whether this node is leaving or has left.
     pub(crate) fn has_begun(&self) -> bool {
         self.begun
     }
-}
 
-impl Services {
-    /// A client asks this node to leave.
-    pub(crate) fn leave(&mut self, cx: &mut Cx<'_>, ticket: Ticket) {
-        if self.membership.coordinator_silent(cx) {
-            let why =
-                "the coordinator does not answer; let this node leave when it does, or end it";
-            cx.refuse(ticket, Refusal::CannotLeave(why.into()));
-        } else if self.coordinator.is_none() {
-            let steps = self.sysv.leave(cx);
-            self.follow(cx, steps);
-            self.leaving.begin(ticket);
-            self.global.hand_back(cx);
-        } else if cx.shell.peers().is_empty() {
-            self.leaving.begin(ticket);
-            self.leaving.empty = true;
-            self.expelled(cx);
-        } else {
-            let why = "this node is the coordinator; let the other nodes leave first";
-            cx.refuse(ticket, Refusal::CannotLeave(why.into()));
-        }
+    /// Whether all is handed over, so that this node must not take any more.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.empty
     }
 
     /// The coordinator went silent while this node leaves: refuses the client's request, so that it
     /// does not wait forever. This node goes on handing over, and leaves if it ever can.
-    pub(crate) fn despair_of_leaving(&mut self, cx: &mut Cx<'_>) {
-        if self.membership.coordinator_silent(cx)
-            && let Some(ticket) = self.leaving.asked.take()
-        {
+    pub(crate) fn despair(&mut self, cx: &mut Cx<'_>) {
+        if let Some(ticket) = self.asked.take() {
             let why = "the coordinator has stopped answering; this node leaves as soon as it does";
             cx.refuse(ticket, Refusal::CannotLeave(why.into()));
         }
     }
 
-    /// Hands over more while this node leaves; called after each input.
-    pub(crate) fn go_on_leaving(&mut self, cx: &mut Cx<'_>) {
-        if !self.leaving.has_begun() || self.leaving.empty {
-            return;
+    /// This node is no member any more. Returns whether a client had asked for that, and is told.
+    pub(crate) fn end(&mut self, cx: &mut Cx<'_>) -> bool {
+        let asked = self.asked.take_if(|_| self.empty);
+        if let Some(ticket) = asked {
+            cx.reply(ticket, Reply::Done);
         }
-        let mut left = self.locks.hand_over(cx, &mut self.segments);
-        left += self.global.donor.only_copies() as usize;
-        for segment in self.segments.values_mut() {
+        asked.is_some()
+    }
+
+    /// Hands over more while this node leaves; called after each input.
+    pub(crate) fn go_on(&mut self, cx: &mut Cx<'_>, estate: Estate<'_>) -> Option<Step> {
+        if !self.begun || self.empty {
+            return None;
+        }
+        let Estate {
+            segments, locks, ..
+        } = estate;
+        let mut left = locks.hand_over(cx, segments) + estate.only_copies;
+        for segment in segments.values_mut() {
             let successor = cx.successor(segment.info.id);
             left += segment.policy.hand_over(cx, successor, LEAVE_BURST);
         }
-        if left == 0 {
-            self.leaving.empty = true;
-            self.leaving.handover = self.make_handover(cx.me());
-            self.send_handover(cx);
+        if left > 0 {
+            return None;
         }
-    }
-
-    /// The state of this node as a home, in pieces.
-    fn make_handover(&self, me: NodeId) -> VecDeque<Inheritance> {
-        let mut owners = self.locks.handover(me);
-        for segment in self.segments.values() {
-            let id = segment.info.id;
-            if id.home() == me {
-                let known = segment.policy.handover(me);
-                owners.extend(known.into_iter().map(|(page, version, node)| Owner {
-                    subject: Subject::Page { segment: id, page },
-                    node,
-                    version,
-                }));
-            }
-        }
-        let arrivals: Vec<Arrival> = self.barriers.handover();
-        let waiters = self.conditions.handover();
-        let served: Vec<Service> = self.calls.handover();
-        let owners = owners.chunks(INHERITED).map(|part| part.to_vec());
-        let arrivals = arrivals.chunks(INHERITED).map(|part| part.to_vec());
-        let waiters = waiters.chunks(INHERITED).map(|part| part.to_vec());
-        let served = served.chunks(INHERITED).map(|part| part.to_vec());
+        self.empty = true;
+        let owners = owners(segments, locks, cx.me());
         // Served calls go before arrivals, because an arrival counts only if its call is known to
         // wait.
-        owners
-            .map(Inheritance::Owners)
-            .chain(served.map(Inheritance::Served))
-            .chain(arrivals.map(Inheritance::Arrivals))
-            .chain(waiters.map(Inheritance::Waiters))
-            .collect()
+        self.handover = pieces(owners, Inheritance::Owners)
+            .chain(pieces(estate.calls.handover(), Inheritance::Served))
+            .chain(pieces(estate.barriers.handover(), Inheritance::Arrivals))
+            .chain(pieces(estate.conditions.handover(), Inheritance::Waiters))
+            .collect();
+        Some(self.next(cx))
     }
 
     /// Sends the coordinator the next piece; after the last, ends the membership.
-    pub(crate) fn send_handover(&mut self, cx: &mut Cx<'_>) {
-        let (call, then) = match self.leaving.handover.pop_front() {
+    pub(crate) fn next(&mut self, cx: &Cx<'_>) -> Step {
+        let (call, then) = match self.handover.pop_front() {
             Some(piece) => (Call::Inherit(piece), OnReply::HandedOver),
             None => (Call::Leave, OnReply::Left),
         };
-        self.call(cx, cx.coordinator(), call, then);
+        Step::Call(cx.coordinator(), call, then)
     }
+}
 
-    /// The coordinator takes over a piece of a leaving home's state.
-    pub(crate) fn inherit(&mut self, cx: &mut Cx<'_>, piece: Inheritance) {
-        match piece {
-            Inheritance::Owners(owners) => {
-                for owner in owners {
-                    self.inherit_owner(cx, owner);
-                }
-            }
-            Inheritance::Arrivals(arrivals) => {
-                for arrival in arrivals {
-                    if !cx.is_gone(arrival.node) {
-                        self.inherit_arrival(cx, arrival);
-                    }
-                }
-            }
-            Inheritance::Waiters(waiters) => {
-                for (key, node, call) in waiters {
-                    if !cx.is_gone(node) {
-                        self.conditions.wait(Caller { node, call }, key);
-                    }
-                }
-            }
-            Inheritance::Served(served) => {
-                for service in served {
-                    if !cx.is_gone(service.node) {
-                        self.calls.inherit(service);
-                    }
-                }
-            }
-        }
-    }
-
-    /// If a policy sends payloads with barriers, this node must learn what the arrived nodes told
-    /// the home before it lets any of them depart.
-    fn inherit_arrival(&mut self, cx: &mut Cx<'_>, arrival: Arrival) {
-        let (node, call) = (arrival.node, arrival.call);
-        let caller = Caller { node, call };
-        self.adopt(arrival.key.segment);
-        match self.sync_of(arrival.key.segment) {
-            Some(sync) => {
-                let then = Continuation::Arrive {
-                    caller,
-                    key: arrival.key,
-                    parties: arrival.parties,
-                };
-                sync.acquire_from_all(cx, then);
-            }
-            None => self.barriers.inherit(arrival, caller),
-        }
-    }
-
-    fn inherit_owner(&mut self, cx: &mut Cx<'_>, owner: Owner) {
-        let Owner {
-            subject,
+/// Which nodes have the tokens and pages of this home.
+fn owners(segments: &Segments, locks: &Locks, me: NodeId) -> Vec<Owner> {
+    let mut owners = locks.handover(me);
+    let mine = segments.iter().filter(|(id, _)| id.home() == me);
+    for (id, segment) in mine {
+        let known = segment.policy.handover(me).into_iter();
+        owners.extend(known.map(|(page, version, node)| Owner {
+            subject: Subject::Page { segment: *id, page },
             node,
             version,
-        } = owner;
-        self.adopt(subject.segment());
-        match subject {
-            Subject::Lock(key) if self.segments.contains_key(&key.segment) => {
-                self.locks
-                    .learn(cx, &mut self.segments, key, (node, version));
-            }
-            Subject::Lock(_) => {}
-            Subject::Page { segment, page } => {
-                let known = self.segments.get_mut(&segment);
-                if let Some(segment) = known.filter(|segment| segment.has(page)) {
-                    segment.policy.learn(cx, page, node, version);
-                }
-            }
-        }
+        }));
+    }
+    owners
+}
+
+/// Parts of a list that fit into one message each.
+fn pieces<T: Clone>(
+    all: Vec<T>,
+    piece: impl Fn(Vec<T>) -> Inheritance,
+) -> impl Iterator<Item = Inheritance> {
+    let pieces: Vec<_> = all
+        .chunks(INHERITED)
+        .map(|part| piece(part.to_vec()))
+        .collect();
+    pieces.into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::caller::Caller;
+    use crate::effect::{Effect, Effects};
+    use crate::shell::Shell;
+    use crate::time::Time;
+    use pagemesh_wire::{CallId, SegmentId, SyncKey};
+
+    const TICKET: Ticket = Ticket(5);
+
+    fn with<T>(work: impl FnOnce(&mut Cx<'_>) -> T) -> (T, Vec<Effect>) {
+        let (mut shell, mut effects) = (Shell::of_four(NodeId(2)), Effects::default());
+        let result = work(&mut Cx {
+            now: Time(0),
+            shell: &mut shell,
+            effects: &mut effects,
+        });
+        (result, effects.drain().collect())
     }
 
-    /// The home of segments has left: sends open calls to it to its successor.
-    pub(crate) fn ask_successor(&mut self, cx: &mut Cx<'_>, home: NodeId) {
-        let about_segments = |call: &Call| call.key().is_some();
-        let coordinator = cx.coordinator();
-        for call in self.calls.redirect(cx, (home, about_segments), coordinator) {
-            self.serve_own(cx, call);
+    /// Goes on as the home of this many waiters of a condition, and keeps this many pages.
+    fn go_on(leaving: &mut Leaving, waiters: usize, only_copies: usize) -> Option<Step> {
+        let mut conditions = Conditions::default();
+        for call in 0..waiters {
+            let caller = Caller {
+                node: NodeId(3),
+                call: CallId(call as u64),
+            };
+            let key = SyncKey {
+                segment: SegmentId::new(NodeId(2), 1),
+                number: 0,
+            };
+            conditions.wait(caller, key);
         }
-        self.calls.forget_own(cx.me());
+        let estate = Estate {
+            segments: &mut Segments::default(),
+            locks: &mut Locks::default(),
+            barriers: &Barriers::default(),
+            conditions: &conditions,
+            calls: &Calls::default(),
+            only_copies,
+        };
+        with(|cx| leaving.go_on(cx, estate)).0
     }
 
-    /// Serves a call of this node that went to the home before.
-    pub(crate) fn serve_own(&mut self, cx: &mut Cx<'_>, redirected: Redirected) {
-        let Redirected {
-            caller,
-            body,
-            served,
-            cancelled,
-        } = redirected;
-        if cancelled {
-            self.forget_caller(caller);
-            let done = served.flatten();
-            let reply = done.unwrap_or(Reply::Refused(Refusal::Cancelled));
-            self.replied(cx, caller.node, caller.call, reply);
-            return;
+    #[test]
+    fn a_home_hands_over_in_pieces_and_leaves_after_the_last() {
+        let mut leaving = Leaving::default();
+        assert_eq!(go_on(&mut leaving, INHERITED + 1, 0), None, "nobody asked");
+        leaving.begin(TICKET, false);
+        assert_eq!(
+            go_on(&mut leaving, INHERITED + 1, 1),
+            None,
+            "one copy is here"
+        );
+        assert!(!leaving.is_empty());
+        let mut next = go_on(&mut leaving, INHERITED + 1, 0);
+        assert!(leaving.is_empty());
+        let mut sizes = Vec::new();
+        while let Some(Step::Call(NodeId(1), Call::Inherit(piece), OnReply::HandedOver)) = next {
+            let Inheritance::Waiters(waiters) = piece else {
+                panic!("{piece:?}");
+            };
+            sizes.push(waiters.len());
+            next = Some(with(|cx| leaving.next(cx)).0);
         }
-        match served {
-            None => self.execute(cx, caller, body),
-            Some(reply) => {
-                let reply = reply.unwrap_or(Reply::Waiting);
-                self.replied(cx, caller.node, caller.call, reply);
-            }
-        }
+        assert_eq!(sizes, [INHERITED, 1]);
+        assert_eq!(
+            next,
+            Some(Step::Call(NodeId(1), Call::Leave, OnReply::Left))
+        );
+        assert_eq!(go_on(&mut leaving, 0, 0), None, "it is said once");
+    }
+
+    #[test]
+    fn who_asked_is_told_at_the_end_unless_the_coordinator_was_silent() {
+        let mut leaving = Leaving::default();
+        leaving.begin(TICKET, false);
+        assert!(!with(|cx| leaving.end(cx)).0, "it was expelled before");
+        leaving.begin(TICKET, true);
+        let (told, effects) = with(|cx| leaving.end(cx));
+        assert!(told && matches!(effects[..], [Effect::Reply { ticket: TICKET, .. }]));
+        leaving.begin(TICKET, false);
+        assert_eq!(with(|cx| leaving.despair(cx)).1.len(), 1);
+        leaving.empty = true;
+        assert_eq!(with(|cx| leaving.end(cx)), (false, vec![]));
     }
 }

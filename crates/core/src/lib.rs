@@ -29,7 +29,6 @@ mod node;
 mod on_reply;
 mod ownership;
 mod patience;
-mod payloads;
 mod policies;
 mod prefetch;
 mod progress;

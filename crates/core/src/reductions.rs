@@ -4,8 +4,8 @@
 
 use crate::caller::Caller;
 use crate::on_reply::OnReply;
-use crate::services::Services;
-use crate::shell::Cx;
+use crate::segments::Segments;
+use crate::steps::Step;
 use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{Call, Reduction, Refusal, Reply};
 use pagemesh_wire::{NodeId, NodeSet, SegmentId};
@@ -31,74 +31,118 @@ impl Reductions {
     pub(crate) fn forget(&mut self, segment: SegmentId) {
         self.known.remove(&segment);
     }
-}
 
-impl Services {
-    /// At the coordinator: a node declares a range.
+    /// At the coordinator: a node declares a range, after which these ranges of the segment are
+    /// declared. It is answered when all members know them.
     pub(crate) fn declare(
         &mut self,
-        cx: &mut Cx<'_>,
+        members: &NodeSet,
         caller: Caller,
         segment: SegmentId,
-        reduction: Reduction,
-    ) {
-        let Some(coordinator) = &mut self.coordinator else {
-            let why = Refusal::Invalid("this node keeps no names".into());
-            return self.answer(cx, caller, Reply::Refused(why));
-        };
-        let reductions = match coordinator.directory.declare(segment, reduction) {
+        declared: Result<Vec<Reduction>, Refusal>,
+    ) -> Vec<Step> {
+        let reductions = match declared {
             Ok(reductions) => reductions,
-            Err(why) => return self.answer(cx, caller, Reply::Refused(why)),
+            Err(why) => return vec![Step::Answer(caller, Reply::Refused(why))],
         };
-        let members = &cx.shell.alive;
-        self.reductions.spreading.insert(caller, members.clone());
-        for node in members.iter() {
-            let reductions = reductions.clone();
-            let call = Call::Reduce {
-                segment,
-                reductions,
-            };
-            self.call(cx, node, call, OnReply::Declared(caller));
-        }
+        self.spreading.insert(caller, members.clone());
+        let call = Call::Reduce {
+            segment,
+            reductions,
+        };
+        let tell = |node| Step::Call(node, call.clone(), OnReply::Declared(caller));
+        members.iter().map(tell).collect()
     }
 
     /// At the coordinator: a member knows the range, or is gone.
-    pub(crate) fn declared(&mut self, cx: &mut Cx<'_>, caller: Caller, node: NodeId) {
-        let Some(missing) = self.reductions.spreading.get_mut(&caller) else {
-            return;
-        };
+    pub(crate) fn declared(&mut self, caller: Caller, node: NodeId) -> Option<Step> {
+        let missing = self.spreading.get_mut(&caller)?;
         missing.remove(node);
-        if missing.is_empty() {
-            self.reductions.spreading.remove(&caller);
-            self.answer(cx, caller, Reply::Done);
+        if !missing.is_empty() {
+            return None;
         }
+        self.spreading.remove(&caller);
+        Some(Step::Answer(caller, Reply::Done))
     }
 
     /// The coordinator tells which ranges of a segment are declared.
-    pub(crate) fn reduce(
+    pub(crate) fn told(
         &mut self,
-        cx: &Cx<'_>,
-        from: NodeId,
+        segments: &mut Segments,
         segment: SegmentId,
         reductions: Vec<Reduction>,
     ) {
         let sound = |reduction: &Reduction| reduction.check(u64::MAX).is_ok();
         let fits = reductions.len() <= Reduction::LIMIT && reductions.iter().all(sound);
-        let news = reductions.len() > self.reductions.of(segment).len();
-        if from == cx.coordinator() && fits && news {
-            self.reductions.known.insert(segment, reductions);
-            self.inform_of_reductions(segment);
+        if fits && reductions.len() > self.of(segment).len() {
+            self.known.insert(segment, reductions);
+            self.inform(segments, segment);
         }
     }
 
     /// Tells a segment that is here its declared ranges. A policy that refuses them refused the
     /// coordinator as well.
-    pub(crate) fn inform_of_reductions(&mut self, segment: SegmentId) {
-        let known = self.reductions.of(segment);
-        if let Some(segment) = self.segments.get_mut(&segment)
+    pub(crate) fn inform(&self, segments: &mut Segments, segment: SegmentId) {
+        let known = self.of(segment);
+        if let Some(segment) = segments.get_mut(&segment)
             && !known.is_empty()
         {
             let _ = segment.policy.declare(known);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagemesh_wire::CallId;
+    use pagemesh_wire::peer::{Kind, Merge};
+
+    const CALLER: Caller = Caller {
+        node: NodeId(3),
+        call: CallId(7),
+    };
+
+    fn range(offset: u64) -> Reduction {
+        Reduction {
+            offset,
+            length: 8,
+            merge: Merge::Sum,
+            kind: Kind::U64,
+        }
+    }
+
+    #[test]
+    fn a_declaration_is_answered_when_all_members_know_it() {
+        let (mut reductions, segment) = (Reductions::default(), SegmentId::new(NodeId(1), 1));
+        let members = [NodeId(1), NodeId(2)].into_iter().collect();
+        let told = reductions.declare(&members, CALLER, segment, Ok(vec![range(0)]));
+        assert_eq!(told.len(), 2);
+        assert_eq!(reductions.declared(CALLER, NodeId(1)), None);
+        assert_eq!(
+            reductions.declared(CALLER, NodeId(1)),
+            None,
+            "n2 is missing"
+        );
+        let done = Some(Step::Answer(CALLER, Reply::Done));
+        assert_eq!(reductions.declared(CALLER, NodeId(2)), done);
+        assert_eq!(reductions.declared(CALLER, NodeId(2)), None);
+    }
+
+    #[test]
+    fn declared_ranges_become_more_only_and_all_are_sound() {
+        let (mut reductions, segment) = (Reductions::default(), SegmentId::new(NodeId(1), 1));
+        let mut tell = |ranges: &[Reduction]| {
+            reductions.told(&mut Segments::default(), segment, ranges.to_vec());
+            reductions.of(segment).len()
+        };
+        assert_eq!(tell(&[range(0), range(8)]), 2);
+        assert_eq!(tell(&[range(0)]), 2);
+        assert_eq!(
+            tell(&[range(0), range(8), range(4)]),
+            2,
+            "4 is no multiple of 8"
+        );
+        assert_eq!(tell(&[range(0), range(8), range(16)]), 3);
     }
 }

@@ -1,27 +1,42 @@
 //! What a node keeps while it joins again, after it was declared dead (decision 40): the segments
 //! of its processes, what they wait for, and what was lost.
 
+mod under_way;
+
+use crate::calls::{Calls, LeftBehind};
 use crate::effect::Effect;
+use crate::event::Event;
+use crate::global::Memory;
 use crate::input::Request;
-use crate::limits::KEPT_WAITING;
+use crate::limits::{FORSAKEN, REJOINS};
+use crate::on_reply::OnReply;
 use crate::policies::Waiting;
 use crate::segment::Segment;
+use crate::segments::{Mappings, Segments, close};
 use crate::shell::Cx;
-use crate::time::Time;
+use crate::steps::Step;
+use crate::sync::Locks;
+use crate::trapping::Trapping;
+use core::net::SocketAddr;
 use pagemesh_sorted::SortedMap;
 use pagemesh_wire::local::View;
-use pagemesh_wire::peer::{Call, Refusal};
-use pagemesh_wire::{ClientId, ClusterId, MappingId, NodeId, SegmentId, SyncKey, Ticket};
+use pagemesh_wire::peer::{Call, Credentials, Refusal, Reply};
+use pagemesh_wire::sysv;
+use pagemesh_wire::{ClientId, Incarnation, MappingId, NodeId, SegmentId, SyncKey, Ticket};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use under_way::UnderWay;
+
+/// What was lost, by segment.
+pub(crate) type Losses = SortedMap<SegmentId, String>;
 
 /// Every time that this node was declared dead and joined again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Rejoin {
     /// How often this node has begun to join again.
-    pub(crate) times: u32,
+    times: u32,
     /// While this node joins again.
-    pub(crate) under_way: Option<UnderWay>,
+    under_way: Option<UnderWay>,
     /// Segments of which something was lost, while processes have them open. No process opens them
     /// again until then: their frames and lock words belong to the processes that lost them.
     lost: SortedMap<SegmentId, LostSegment>,
@@ -32,28 +47,6 @@ pub(crate) struct Rejoin {
 struct LostSegment {
     segment: Segment,
     why: Refusal,
-}
-
-/// What goes on under the next membership.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct UnderWay {
-    /// The number of this node before.
-    pub(crate) was: NodeId,
-    pub(crate) cluster: ClusterId,
-    pub(crate) since: Time,
-    /// Members to ask for admission, in turn.
-    pub(crate) asked: usize,
-    /// Segments that have not been opened again yet.
-    pub(crate) segments: SortedMap<SegmentId, Segment>,
-    /// Locks that processes may still hold.
-    pub(crate) held: BTreeSet<SyncKey>,
-    /// Requests that wait for the end.
-    pub(crate) requests: Vec<(Ticket, ClientId, Request)>,
-    /// Accesses that wait for the end.
-    pub(crate) faults: BTreeSet<Waiting>,
-    /// What mappings show, where they differ in that.
-    #[serde(default)]
-    pub(crate) shown: SortedMap<MappingId, View>,
 }
 
 /// What people are told about a node that was declared dead.
@@ -86,13 +79,211 @@ impl Rejoin {
     }
 
     /// Something of a segment was lost.
-    pub(crate) fn lose(&mut self, cx: &mut Cx<'_>, segment: Segment, was: NodeId, lost: String) {
+    fn lose(&mut self, cx: &mut Cx<'_>, segment: Segment, was: NodeId, lost: String) {
         let id = segment.info.id;
         if !segment.is_open() {
             return cx.push(Effect::Forget { segment: id });
         }
         let why = Refusal::DeclaredDead { was, lost };
         self.lost.insert(id, LostSegment { segment, why });
+    }
+
+    /// Whether this node, when its membership ends, joins again by itself as far as this part knows.
+    pub(crate) fn may_begin(&self, cx: &Cx<'_>) -> bool {
+        cx.shell.config.rejoin && self.times < REJOINS && !cx.shell.peers().is_empty()
+    }
+
+    /// This node's membership has ended, and these calls are open. Returns which segments lose
+    /// something by that, and how to go on with calls whose answers are lost.
+    pub(crate) fn begin(
+        &mut self,
+        cx: &mut Cx<'_>,
+        calls: Vec<LeftBehind>,
+    ) -> (Losses, Vec<OnReply>) {
+        self.times += 1;
+        let under_way = self.under_way.get_or_insert_with(|| UnderWay::new(cx));
+        under_way.sort_calls(cx, calls)
+    }
+
+    /// Sorts the segments into those that go on and those of which something was lost. `doubtful` is
+    /// whether this node may have gone on alone for a while.
+    pub(crate) fn keep(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (segments, locks, trapping): (&mut Segments, &mut Locks, &mut Trapping),
+        mut losses: Losses,
+        doubtful: bool,
+    ) {
+        let Some(mut again) = self.under_way.take() else {
+            return;
+        };
+        for (id, mut segment) in core::mem::take(&mut **segments) {
+            again.shown.extend(segment.policy.shown());
+            let dropped = match segment.trapped {
+                true => segment.policy.leave_behind(cx),
+                false => Err("a segment that only this node has used".into()),
+            };
+            trapping.begin(cx, &mut segment);
+            let lost = match dropped {
+                Err(lost) => Some(lost),
+                Ok(_) if sysv::keeper(id).is_some() => Some("a System V segment".into()),
+                Ok(_) if doubtful => Some(
+                    "what its programs saw while this node was cut off from the coordinator alone"
+                        .into(),
+                ),
+                Ok(faults) => {
+                    again.faults.extend(faults);
+                    losses.remove(&id)
+                }
+            };
+            match lost {
+                Some(lost) => self.lose(cx, segment, again.was, lost),
+                None if segment.is_open() => drop(again.segments.insert(id, segment)),
+                None => cx.push(Effect::Forget { segment: id }),
+            }
+        }
+        again.sort_locks(cx, locks);
+        self.under_way = Some(again);
+    }
+
+    /// The next member to ask for admission, if this node joins again.
+    pub(crate) fn next_to_ask(&mut self, cx: &Cx<'_>) -> Option<SocketAddr> {
+        let again = self.under_way.as_mut()?;
+        let members = members_to_ask(cx, again.was);
+        let address = members.get(again.asked % members.len().max(1)).copied();
+        again.asked += 1;
+        address
+    }
+
+    /// It is time to ask once more. What has waited for too long fails.
+    pub(crate) fn due(&mut self, cx: &mut Cx<'_>, mappings: &Mappings) -> Option<SocketAddr> {
+        let again = self.under_way.as_mut()?;
+        if cx.now - again.since > cx.pace().dead_after * FORSAKEN {
+            again.fail_waiting(cx, mappings);
+        }
+        self.next_to_ask(cx)
+    }
+
+    /// Whether this host, which asked for admission and was refused, asks once more, in another
+    /// incarnation. An elected node knows from the store that its predecessor had admitted the host,
+    /// and found it silent because the host has never heard of that.
+    pub(crate) fn asks_as_another(&mut self, cx: &mut Cx<'_>, why: &Refusal) -> bool {
+        let asks = cx.shell.config.elected && *why == Refusal::NotMember && self.times < REJOINS;
+        if asks {
+            self.times += 1;
+            become_another(cx);
+        }
+        asks
+    }
+
+    /// This node is a member again: opens the segments of its processes. Members vouch for the users
+    /// of their programs, and these had been allowed to open them.
+    pub(crate) fn open_again(&mut self, cx: &mut Cx<'_>) -> Vec<Step> {
+        let Some(again) = &mut self.under_way else {
+            return Vec::new();
+        };
+        if again.cluster != cx.shell.cluster {
+            let was = again.was;
+            for segment in core::mem::take(&mut again.segments).into_values() {
+                let lost = "the cluster, which has been started anew";
+                self.lose(cx, segment, was, lost.into());
+            }
+            return Vec::new();
+        }
+        let open = |segment: &Segment| {
+            let info = &segment.info;
+            let call = Call::Open {
+                name: info.name.clone(),
+                create: None,
+                exclusive: false,
+                write: false,
+                credentials: Credentials::root(),
+            };
+            Step::Call(cx.coordinator(), call, OnReply::Reopened(info.id))
+        };
+        again.segments.values().map(open).collect()
+    }
+
+    /// The coordinator has answered whether a segment is still there.
+    pub(crate) fn reopened(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (mappings, segments): (&Mappings, &mut Segments),
+        id: SegmentId,
+        reply: Reply,
+    ) -> Option<Step> {
+        let again = self.under_way.as_mut()?;
+        let mut segment = again.segments.remove(&id)?;
+        let found = match reply {
+            Reply::Segment(info) | Reply::Reducing(info, _) => Some(info),
+            _ => None,
+        };
+        let open = segment.is_open();
+        match found {
+            Some(info) if info.id == id && open && segment.renew(info.clone()).is_ok() => {
+                let of_segment = mappings.iter().filter(|(_, (of, _))| *of == id);
+                for (mapping, _) in of_segment {
+                    let view = again.shown.get(mapping).copied().unwrap_or_default();
+                    segment.policy.mapped(cx, *mapping, view);
+                }
+                segments.insert(id, segment);
+                None
+            }
+            other => {
+                let was = again.was;
+                let lost = "its name, which was removed meanwhile";
+                self.lose(cx, segment, was, lost.into());
+                other.map(|info| close(cx, info.id))
+            }
+        }
+    }
+
+    /// If all segments are open again: what waited goes on.
+    pub(crate) fn finish(
+        &mut self,
+        cx: &mut Cx<'_>,
+        calls: &Calls,
+        segments: &mut Segments,
+    ) -> Option<Finished> {
+        let done = |again: &mut UnderWay| again.segments.is_empty();
+        let again = self.under_way.take_if(done)?;
+        let mut steps = Vec::new();
+        for SyncKey { segment, number } in again.held {
+            if let Some(segment) = segments.remove(&segment) {
+                let lost = format!("lock {number}, which a program held");
+                steps.push(close(cx, segment.info.id));
+                self.lose(cx, segment, again.was, lost);
+            }
+        }
+        cx.emit(Event::Rejoined { node: cx.me() });
+        // Processes may have closed segments meanwhile.
+        let closed = segments
+            .keys()
+            .filter_map(|id| segments.close(cx, calls, *id));
+        steps.extend(closed);
+        Some(Finished {
+            steps,
+            requests: again.requests,
+            faults: again.faults,
+        })
+    }
+
+    /// This node is not admitted again: everything that waited for that fails, and is lost.
+    pub(crate) fn end(&mut self, cx: &mut Cx<'_>, mappings: &Mappings) {
+        let Some(mut again) = self.under_way.take() else {
+            return;
+        };
+        again.fail_waiting(cx, mappings);
+        for segment in again.segments.into_values() {
+            let lost = "its membership: the cluster does not admit this node again";
+            self.lose(cx, segment, again.was, lost.into());
+        }
+    }
+
+    /// The processes gave a token back. Returns whether that ends the matter.
+    pub(crate) fn takes_token(&mut self, key: SyncKey) -> bool {
+        let again = self.under_way.as_mut();
+        again.is_some_and(|again| again.held.remove(&key)) || self.lost(key.segment).is_some()
     }
 
     /// Why a request fails, if it is about a segment of which something was lost.
@@ -210,25 +401,30 @@ impl Rejoin {
     }
 }
 
-impl UnderWay {
-    /// This node, which had this number, begins to join again.
-    pub(crate) fn new(cx: &Cx<'_>) -> Self {
-        Self {
-            was: cx.me(),
-            cluster: cx.shell.cluster,
-            since: cx.now,
-            asked: 0,
-            segments: SortedMap::new(),
-            held: BTreeSet::new(),
-            requests: Vec::new(),
-            faults: BTreeSet::new(),
-            shown: SortedMap::new(),
-        }
-    }
+/// What goes on when a node has joined again.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Finished {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) requests: Vec<(Ticket, ClientId, Request)>,
+    pub(crate) faults: BTreeSet<Waiting>,
+}
 
-    fn has_room(&self) -> bool {
-        self.requests.len() + self.faults.len() < KEPT_WAITING
-    }
+/// The addresses of the members that may admit a host, or know which does: the coordinator first.
+fn members_to_ask(cx: &Cx<'_>, was: NodeId) -> Vec<SocketAddr> {
+    let coordinator = cx.coordinator();
+    let others = cx.shell.view.living().filter(|member| member.id != was);
+    let mut members: Vec<_> = others.collect();
+    members.sort_by_key(|member| (member.id != coordinator, member.id));
+    members.iter().map(|member| member.address).collect()
+}
+
+/// The next datagrams are those of another life.
+pub(crate) fn become_another(cx: &mut Cx<'_>) {
+    let budgets = cx.shell.memory.budgets;
+    let next = Incarnation(cx.shell.config.incarnation.0.wrapping_add(1));
+    cx.shell.config.incarnation = next;
+    cx.shell.memory = Memory::new(next);
+    cx.shell.memory.budgets = budgets;
 }
 
 /// Whether a request waits until this node has joined again. A node that is to leave or to take over

@@ -1,5 +1,13 @@
 //! All segments of a node, and what concerns one of them, or each.
 
+mod calls;
+mod messages;
+mod opening;
+
+pub(crate) use calls::Untouched;
+pub(crate) use messages::answer_unknown;
+pub(crate) use opening::{close, open};
+
 use crate::effect::{PageRange, Reply};
 use crate::event::Event;
 use crate::policies::{Due, Found, ProgramRequest};
@@ -9,10 +17,17 @@ use crate::time::Time;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 use pagemesh_sorted::SortedMap;
+use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{self, AgeSummary, Message, Refusal};
 use pagemesh_wire::sysv;
-use pagemesh_wire::{ClientId, NodeId, NodeSet, PageIndex, RequestId, SegmentId, Ticket, Version};
+use pagemesh_wire::{
+    ClientId, MappingId, NodeId, NodeSet, PageCount, PageIndex, RequestId, SegmentId, Ticket,
+    Version,
+};
 use serde::{Deserialize, Serialize};
+
+/// The mappings of this node's processes: of which segment, and whose.
+pub(crate) type Mappings = SortedMap<MappingId, (SegmentId, ClientId)>;
 
 /// All segments of a node.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -100,6 +115,28 @@ impl Segments {
             }
             Some(segment) => segment.policy.request(cx, who, request),
         }
+    }
+
+    /// A process announces how it will use pages.
+    pub(crate) fn advise(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mappings: &Mappings,
+        (who, id): ((Ticket, ClientId), SegmentId),
+        (first, count): (PageIndex, PageCount),
+        advice: Advice,
+    ) {
+        let known = self.0.get(&id);
+        if known.is_some_and(|segment| !segment.trapped && segment.is_open_by(who.1)) {
+            // All pages are here, and at no other node.
+            return cx.reply(who.0, Reply::Done);
+        }
+        let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
+        let mut mappings = mappings.iter();
+        let mapping = mappings.find(|(_, of)| **of == (id, who.1));
+        let mapping = mapping.map(|(mapping, _)| *mapping);
+        let request = ProgramRequest::Advise(first, count, advice, mapping);
+        self.request(cx, who, id, last, request);
     }
 
     /// Withdraws a request. Returns false if none of them waits for it.

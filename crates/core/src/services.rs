@@ -9,18 +9,16 @@ use crate::global::{Begin, Global};
 use crate::input::Input;
 use crate::leaving::Leaving;
 use crate::membership::{Coordinator, CoordinatorSilent, Membership, Standing, Upgrade};
-use crate::payloads::Early;
 use crate::policies::{Due, Found, Gone, Who};
 use crate::prefetch::gather;
 use crate::reductions::Reductions;
 use crate::rejoin::Rejoin;
-use crate::segments::Segments;
+use crate::segments::{Mappings, Segments, Untouched};
 use crate::shell::Cx;
-use crate::sync::{Barriers, Conditions, Locks};
+use crate::sync::{Barriers, Conditions, EarlyArrivals, Locks};
 use crate::sysv::Sysv;
 use crate::timers::Timer;
 use crate::trapping::{Trapping, Waiting};
-use pagemesh_sorted::SortedMap;
 use pagemesh_wire::local::View;
 use pagemesh_wire::peer::{Access, Refusal, Subject};
 use pagemesh_wire::{ClientId, MappingId, PageIndex, SegmentId};
@@ -31,8 +29,10 @@ mod clients;
 mod control;
 mod election;
 mod global;
+mod leaving;
 mod members;
 mod numbers;
+mod payloads;
 mod promotion;
 mod rejoin;
 mod resumption;
@@ -53,19 +53,18 @@ pub(crate) struct Services {
     pub(crate) resumption: Option<Box<Resumption>>,
     pub(crate) calls: Calls,
     pub(crate) segments: Segments,
-    pub(crate) mappings: SortedMap<MappingId, (SegmentId, ClientId)>,
+    pub(crate) mappings: Mappings,
     pub(crate) locks: Locks,
     pub(crate) barriers: Barriers,
     pub(crate) conditions: Conditions,
     pub(crate) leaving: Leaving,
     pub(crate) sysv: Sysv,
-    pub(crate) early: Vec<Early>,
+    pub(crate) early: EarlyArrivals,
     pub(crate) reductions: Reductions,
     pub(crate) global: Global,
     /// What goes on, and what was lost, since this node was declared dead.
     pub(crate) rejoin: Rejoin,
-    /// The untouched pages that the input directly before this one reported.
-    pub(crate) untouched: Option<(SegmentId, Vec<PageIndex>)>,
+    pub(crate) untouched: Untouched,
     #[serde(default)]
     pub(crate) trapping: Trapping,
 }
@@ -81,13 +80,13 @@ impl Services {
             resumption: None,
             calls: Calls::default(),
             segments: Segments::default(),
-            mappings: SortedMap::new(),
+            mappings: Mappings::new(),
             locks: Locks::default(),
             barriers: Barriers::default(),
             conditions: Conditions::default(),
             leaving: Leaving::default(),
             sysv: Sysv::default(),
-            early: Vec::new(),
+            early: EarlyArrivals::default(),
             reductions: Reductions::default(),
             global: Global::default(),
             rejoin: Rejoin::default(),
@@ -132,7 +131,12 @@ impl Services {
             Input::Closed { segment, client } => self.closed(cx, segment, client),
             Input::Forked { parent, child } => self.forked(cx, parent, child),
             Input::ClientGone { client } => self.client_gone(cx, client),
-            Input::LockReturned { key, recovered } => self.lock_returned(cx, key, recovered),
+            Input::LockReturned { key, recovered } => {
+                let taken = self.rejoin.takes_token(key);
+                if !taken && self.membership.standing == Standing::Member {
+                    self.locks.returned(cx, &mut self.segments, key, recovered);
+                }
+            }
             Input::UseConfirmed {
                 segment,
                 page,
@@ -153,7 +157,7 @@ impl Services {
             Input::Trapped { segment, pages } => self.trapped(cx, segment, pages),
         }
         self.take_frames_in(cx);
-        let begin = self.global.want_plan(cx, self.has_left());
+        let begin = self.global.want_plan(cx, self.leaving.is_empty());
         self.begin_epoch(cx, begin);
         self.global.shared.follow_members(cx);
         self.go_on(cx);
@@ -177,21 +181,25 @@ impl Services {
                 Timer::Heartbeat => {
                     self.membership.heartbeat(cx);
                     self.tell_program(cx, Upgrade::tells_again);
-                    self.despair_of_leaving(cx);
+                    if self.membership.coordinator_silent(cx) {
+                        self.leaving.despair(cx);
+                    }
                     self.promotion_due(cx);
                     self.claim_due(cx);
                     self.global.donor.audit(cx);
                 }
                 // A coordinator that nobody replaces has no heartbeats of its own.
                 Timer::Suspect(node) => {
-                    self.suspect(cx, node);
+                    let coordinator = self.coordinator.as_mut();
+                    let dead = coordinator.and_then(|of| of.suspect(cx, node));
+                    self.follow(cx, dead);
                     self.global.donor.audit(cx);
                 }
                 Timer::Call(call) => self.call_due(cx, call),
                 Timer::Subject(subject) => self.subject_due(cx, subject),
                 Timer::Segment(segment) => self.segments.due(cx, segment, Due::Segment),
                 Timer::Ahead(segment) => self.segments.due(cx, segment, Due::Ahead),
-                Timer::Epoch if self.has_left() => cx.emit(Event::Stale {}),
+                Timer::Epoch if self.leaving.is_empty() => cx.emit(Event::Stale {}),
                 Timer::Epoch => {
                     let begin = Begin(self.global.epochs.due(cx));
                     self.begin_epoch(cx, begin);

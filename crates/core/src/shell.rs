@@ -146,6 +146,12 @@ impl Cx<'_> {
         }
     }
 
+    /// Whether this node is the acting home of a segment because its home is gone. A leaving home
+    /// passes what it owns to this node even before.
+    pub(crate) fn answers_for(&self, segment: SegmentId) -> bool {
+        segment.home() != self.me() && self.home(segment) == self.me()
+    }
+
     /// The node that gets what this node owns of a segment when it leaves: the acting home, or the
     /// coordinator if this node is the home.
     pub(crate) fn successor(&self, segment: SegmentId) -> NodeId {

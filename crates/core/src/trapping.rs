@@ -20,7 +20,7 @@ use crate::services::Services;
 use crate::shell::Cx;
 use crate::timers::Timer;
 use crate::{Event, PageRange};
-use pagemesh_wire::peer::{Access, Call, Message, SegmentInfo};
+use pagemesh_wire::peer::{Access, Call, Message, Refusal, SegmentInfo};
 use pagemesh_wire::{ClientId, MappingId, NodeId, NodeSet, PageIndex, SegmentId, Ticket};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
@@ -91,6 +91,15 @@ impl Trapping {
         }
     }
 
+    /// Keeps a message about a segment that is not known to be trapped yet. Contents do not wait: no
+    /// node has any of such a segment.
+    pub(crate) fn wait_for_frames(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
+        if message.carries_page() {
+            return cx.emit(Event::Stale {});
+        }
+        self.wait(Waiting::Message(from, message));
+    }
+
     /// A request is withdrawn. True if it waited here.
     pub(crate) fn cancel(&mut self, ticket: Ticket) -> bool {
         let before = self.waiting.len();
@@ -141,8 +150,24 @@ impl Trapping {
 }
 
 impl Services {
+    /// The segment, which a process of this node is about to have open.
+    pub(crate) fn open_new(
+        &mut self,
+        cx: &Cx<'_>,
+        info: &SegmentInfo,
+    ) -> Result<&mut Segment, Refusal> {
+        let is_new = !self.segments.contains_key(&info.id);
+        let may_be_untrapped = is_new && self.may_be_untrapped(cx, info);
+        let lost = self.rejoin.lost(info.id);
+        let segment = self.segments.take_part(lost, info)?;
+        if may_be_untrapped && segment.policy.may_be_untrapped() {
+            segment.trapped = false;
+        }
+        Ok(segment)
+    }
+
     /// Whether a segment that a process here has just created may be untrapped.
-    pub(crate) fn may_be_untrapped(&self, cx: &Cx<'_>, info: &SegmentInfo) -> bool {
+    fn may_be_untrapped(&self, cx: &Cx<'_>, info: &SegmentInfo) -> bool {
         cx.shell.config.traps_late
             && !cx.checks_races()
             && !cx.shell.memory.is_bounded()
@@ -205,7 +230,8 @@ impl Services {
     }
 
     fn take_in(&mut self, cx: &mut Cx<'_>, id: SegmentId, pages: &[PageRange]) {
-        let takes_part = self.not_taking_part().is_none();
+        let leaving = self.leaving.has_begun();
+        let takes_part = self.membership.not_taking_part(leaving).is_none();
         if let Some(segment) = self.segments.get_mut(&id).filter(|_| takes_part) {
             return segment.policy.trapped(cx, pages);
         }

@@ -220,7 +220,7 @@ impl Coordinator {
     }
 
     /// Whether the member must be declared dead. If not, arms the timer for the next check.
-    pub(crate) fn suspect(&mut self, cx: &mut Cx<'_>, node: NodeId) -> bool {
+    pub(super) fn has_died(&mut self, cx: &mut Cx<'_>, node: NodeId) -> bool {
         let Some(heard) = self.heard.get(&node) else {
             return false;
         };
@@ -238,7 +238,7 @@ impl Coordinator {
     }
 
     /// The view in which this member has the state `health`.
-    pub(crate) fn without(&mut self, cx: &Cx<'_>, node: NodeId, health: Health) -> MemberView {
+    pub(super) fn without(&mut self, cx: &Cx<'_>, node: NodeId, health: Health) -> MemberView {
         self.heard.remove(&node);
         let mut view = cx.shell.view.clone();
         view.epoch += 1;

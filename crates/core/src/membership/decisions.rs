@@ -147,6 +147,14 @@ impl Coordinator {
         ))
     }
 
+    /// Tells all members what is new since this view.
+    pub(crate) fn tell_changes(&mut self, cx: &Cx<'_>, before: &MemberView) -> Vec<Step> {
+        self.changes.note(before, &cx.shell.view);
+        let peers = cx.shell.peers();
+        let told = peers.iter().filter_map(|node| self.tell_change(cx, node));
+        told.collect()
+    }
+
     /// Tells hosts of their admission that standby and disk know of.
     pub(crate) fn send_welcomes(&mut self, cx: &mut Cx<'_>, disk: &DiskLog) {
         let mut known = u64::MAX;

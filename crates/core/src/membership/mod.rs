@@ -6,15 +6,20 @@ mod changes;
 mod coordinator;
 mod decisions;
 mod doubt;
+mod endings;
 mod name_check;
 mod promises;
+mod senders;
 mod upgrade;
+mod views;
 
 pub(crate) use coordinator::{Coordinator, Verdict};
 pub(crate) use doubt::{Doubt, tells_programs};
 use pagemesh_sorted::SortedMap;
 pub(crate) use promises::taken;
+pub(crate) use senders::SentBy;
 pub(crate) use upgrade::{Upgrade, knows_programs, with_known_programs};
+pub(crate) use views::{ViewNews, changed, follow_view, without_unheard};
 
 use crate::backoff::Backoff;
 use crate::config::Start;
@@ -152,8 +157,15 @@ impl Membership {
         }
     }
 
-    /// Asks the host at this address for admission as a new node.
-    pub(crate) fn join_again(&mut self, cx: &mut Cx<'_>, address: SocketAddr) {
+    /// Asks for admission: the host at this address as a new node, or the one that was asked before.
+    pub(crate) fn ask(&mut self, cx: &mut Cx<'_>, address: Option<SocketAddr>) {
+        match address {
+            Some(address) => self.join_again(cx, address),
+            None => self.join_due(cx),
+        }
+    }
+
+    fn join_again(&mut self, cx: &mut Cx<'_>, address: SocketAddr) {
         cx.shell.config.start = Start::Join(address);
         self.ask = None;
         self.echoes.clear();
@@ -188,7 +200,7 @@ impl Membership {
     }
 
     /// Asks for admission again.
-    pub(crate) fn join_due(&mut self, cx: &mut Cx<'_>) {
+    fn join_due(&mut self, cx: &mut Cx<'_>) {
         let (Standing::Joining(_), Start::Join(address)) = (&self.standing, &cx.shell.config.start)
         else {
             return;
@@ -269,6 +281,17 @@ impl Membership {
                 let named = names_in_message(message);
                 named.without(&self.forgotten) != named
             }
+    }
+
+    /// The reason why this node serves no requests, if it does not.
+    pub(crate) fn not_taking_part(&self, leaving: bool) -> Option<Refusal> {
+        match &self.standing {
+            Standing::Member => leaving.then_some(Refusal::NotMember),
+            Standing::Out(why) => Some(why.clone()),
+            Standing::Unborn | Standing::Joining(_) | Standing::Resuming => {
+                Some(Refusal::NotYetMember)
+            }
+        }
     }
 
     /// This node is no member any more.

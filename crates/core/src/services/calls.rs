@@ -2,23 +2,22 @@
 //! with the reply.
 
 use super::Services;
-use super::rejoin::is_sysv;
 use crate::caller::Caller;
-use crate::directory::{Opening, check_name};
+use crate::directory::no_names;
 use crate::effect::{Effect, Reply};
 use crate::event::Event;
-use crate::limits::LIST_PAGE;
-use crate::membership::Standing;
+use crate::membership::{Coordinator, Standing, changed};
 use crate::on_reply::OnReply;
 use crate::policies::Gone;
-use crate::segment::Segment;
+use crate::segments::close;
 use crate::shell::Cx;
 use crate::steps::Step;
-use crate::sysv::{Others, Why};
+use crate::sync::Early;
+use crate::sysv::Others;
 use crate::trapping::Waiting;
-use pagemesh_wire::peer::{self, Call, Health, Refusal, SegmentInfo};
+use pagemesh_wire::peer::{self, Call, Health, Refusal};
 use pagemesh_wire::sysv;
-use pagemesh_wire::{CallId, ClientId, NodeId, SegmentId, SyncKey, Ticket};
+use pagemesh_wire::{CallId, ClientId, NodeId, SegmentId, Ticket};
 
 impl Services {
     /// Carries out what a service has left to do.
@@ -31,7 +30,8 @@ impl Services {
                 Step::SpreadView(view) => self.spread_view(cx, view),
                 Step::TakePart(info) => {
                     debug_assert_eq!(info.id.home(), cx.me());
-                    let part = self.take_part(&info);
+                    let lost = self.rejoin.lost(info.id);
+                    let part = self.segments.take_part(lost, &info);
                     debug_assert!(part.is_ok(), "its policy is the default one");
                 }
             }
@@ -86,7 +86,6 @@ impl Services {
         if self.delays_call(cx, caller, &call) {
             return self.trapping.wait(Waiting::Call(caller, call));
         }
-        let coordinates = self.coordinator.is_some();
         let reply = match call {
             Call::Probe => peer::Reply::Done,
             Call::Memory => peer::Reply::Memory(self.memory(cx.shell.memory.budgets, cx.me())),
@@ -94,146 +93,151 @@ impl Services {
                 key,
                 parties,
                 payload,
-            } => return self.arrive(cx, caller, (key, parties), payload),
-            Call::Declare { segment, reduction } => {
-                return self.declare(cx, caller, segment, reduction);
+            } => {
+                let arrival = Early {
+                    caller,
+                    key,
+                    parties,
+                    payload,
+                };
+                return self.arrive(cx, arrival);
+            }
+            Call::Policy(call) => {
+                let step = self.segments.called(cx, caller, &call);
+                return self.follow(cx, step);
+            }
+            Call::CondWait { key } => {
+                self.conditions.wait(caller, key);
+                peer::Reply::Waiting
+            }
+            Call::CondSignal { key, all } => {
+                let steps = self.conditions.signal(caller, key, all);
+                return self.follow(cx, steps);
+            }
+            call @ (Call::Sysv(_)
+            | Call::SysvKey { .. }
+            | Call::SysvNews(_)
+            | Call::SysvLend { .. }
+            | Call::SysvGather { .. }
+            | Call::SysvRecall { .. }) => {
+                let coordinates = self.coordinator.is_some();
+                let steps = self.sysv.call(cx, caller, call, coordinates);
+                return self.follow(cx, steps);
+            }
+            Call::TakePart(info) => {
+                let lost = self.rejoin.lost(info.id);
+                self.segments.introduced(lost, &info)
+            }
+            call @ (Call::Forget { .. }
+            | Call::Reduce { .. }
+            | Call::Members(_)
+            | Call::MembersChange(_)
+            | Call::Log(_)
+            | Call::TakeOver { .. }) => self.told(cx, caller.node, call),
+            call @ (Call::Open { .. }
+            | Call::Close { .. }
+            | Call::Remove { .. }
+            | Call::Name { .. }
+            | Call::Stat { .. }
+            | Call::List { .. }
+            | Call::Declare { .. }
+            | Call::Inherit(_)
+            | Call::Leave
+            | Call::Revoke { .. }
+            | Call::ForgetMember { .. }) => return self.coordinate(cx, caller, call),
+        };
+        self.answer(cx, caller, reply);
+    }
+
+    /// What a coordinator tells this node, or one that is to be it.
+    fn told(&mut self, cx: &mut Cx<'_>, from: NodeId, call: Call) -> peer::Reply {
+        let coordinator = cx.coordinator();
+        match call {
+            Call::Forget { segment } => {
+                if from == sysv::keeper(segment).unwrap_or(coordinator) {
+                    self.forget(cx, segment);
+                }
+                peer::Reply::Done
             }
             Call::Reduce {
                 segment,
                 reductions,
             } => {
-                self.reduce(cx, caller.node, segment, reductions);
+                if from == coordinator {
+                    let segments = &mut self.segments;
+                    self.reductions.told(segments, segment, reductions);
+                }
                 peer::Reply::Done
             }
-            Call::Policy(call) => return self.policy_called(cx, caller, &call),
-            Call::CondWait { key } => {
-                self.conditions.wait(caller, key);
-                peer::Reply::Waiting
-            }
-            Call::CondSignal { key, all } => self.signal(cx, key, all),
             Call::Members(view) => {
-                if caller.node == view.term.coordinator() {
+                if from == view.term.coordinator() {
                     self.members_changed(cx, view);
                 }
                 self.tell_names(cx)
             }
-            Call::MembersChange(change) => self.told_of_change(cx, caller.node, *change),
-            call if is_sysv(&call) => {
-                let steps = self.sysv.call(cx, caller, call, coordinates);
-                return self.follow(cx, steps);
-            }
-            Call::Log(decisions) => {
-                self.copy
-                    .log_arrived(cx, &mut self.disk, caller.node, decisions)
-            }
-            Call::TakeOver { term } => {
-                let membership = &mut self.membership;
-                membership.asked_to_promise(cx, caller.node, term, coordinates)
-            }
-            Call::Forget { segment } => {
-                if caller.node == sysv::keeper(segment).unwrap_or(cx.coordinator()) {
-                    self.forget(cx, segment);
+            Call::MembersChange(change) => {
+                let more = change.more;
+                match changed(&cx.shell.view, from, *change) {
+                    Err(why) => return peer::Reply::Refused(why),
+                    Ok(Some(view)) => self.members_changed(cx, view),
+                    Ok(None) => {}
                 }
-                peer::Reply::Done
+                // Only the last part may have a new generation.
+                match more {
+                    true => peer::Reply::Done,
+                    false => self.tell_names(cx),
+                }
             }
-            Call::Inherit(piece) => {
-                if coordinates {
+            Call::Log(decisions) => self.copy.log_arrived(cx, &mut self.disk, from, decisions),
+            Call::TakeOver { term } => {
+                let coordinates = self.coordinator.is_some();
+                self.membership
+                    .asked_to_promise(cx, from, term, coordinates)
+            }
+            other => unreachable!("no news: {other:?}"),
+        }
+    }
+
+    /// A call that only the coordinator can answer.
+    fn coordinate(&mut self, cx: &mut Cx<'_>, caller: Caller, call: Call) {
+        let coordinator = self.coordinator.as_mut();
+        let ended = match (call, coordinator) {
+            (Call::Revoke { node }, coordinator) => Coordinator::revoke(coordinator, cx, node),
+            (Call::ForgetMember { node }, coordinator) => {
+                Coordinator::forget(coordinator, cx, node)
+            }
+            (Call::Leave, coordinator) => {
+                let left = coordinator.map(|of| of.end(cx, caller.node, Health::Left));
+                let told = Step::Answer(caller, peer::Reply::Done);
+                return self.follow(cx, [Some(told), left].into_iter().flatten());
+            }
+            (Call::Inherit(piece), coordinator) => {
+                if coordinator.is_some() {
                     self.inherit(cx, piece);
                 }
+                Ok(None)
+            }
+            (_, None) => Err(no_names()),
+            (Call::Declare { segment, reduction }, Some(coordinator)) => {
+                let declared = coordinator.directory.declare(segment, reduction);
+                let members = &cx.shell.alive;
+                let steps = self.reductions.declare(members, caller, segment, declared);
+                return self.follow(cx, steps);
+            }
+            (call, Some(coordinator)) => {
+                let directory = &mut coordinator.directory;
+                let steps = directory.called(cx, &self.reductions, caller, call);
+                return self.follow(cx, steps);
+            }
+        };
+        let reply = match ended {
+            Ok(step) => {
+                self.follow(cx, step);
                 peer::Reply::Done
             }
-            Call::TakePart(info) => self.told_of_segment(&info),
-            Call::Leave => {
-                self.answer(cx, caller, peer::Reply::Done);
-                self.declare_dead(cx, caller.node, Health::Left);
-                return;
-            }
-            Call::Revoke { node } => self.revoke(cx, node),
-            Call::ForgetMember { node } => self.forget_member(cx, node),
-            call => self.look_up(cx, caller, call),
+            Err(why) => peer::Reply::Refused(why),
         };
         self.answer(cx, caller, reply);
-    }
-
-    /// Wakes waiters of a condition, and says how many.
-    fn signal(&mut self, cx: &mut Cx<'_>, key: SyncKey, all: bool) -> peer::Reply {
-        let woken = self.conditions.signal(key, all);
-        let count = woken.len() as u32;
-        for waiter in woken {
-            self.answer(cx, waiter, peer::Reply::Done);
-        }
-        peer::Reply::Woken(count)
-    }
-
-    /// Calls to the directory, which only the coordinator has.
-    fn look_up(&mut self, cx: &mut Cx<'_>, caller: Caller, call: Call) -> peer::Reply {
-        let Some(coordinator) = &mut self.coordinator else {
-            return peer::Reply::Refused(Refusal::Invalid("this node keeps no names".into()));
-        };
-        let directory = &mut coordinator.directory;
-        let mut unused = None;
-        let reductions = &self.reductions;
-        let segment = |info: SegmentInfo| match reductions.of(info.id) {
-            [] => peer::Reply::Segment(info),
-            some => peer::Reply::Reducing(info, some.to_vec()),
-        };
-        let result = match call {
-            Call::Open {
-                name,
-                create,
-                exclusive,
-                write,
-                credentials,
-            } => directory
-                .open(&Opening {
-                    node: caller.node,
-                    call: caller.call,
-                    name: &name,
-                    create: create.as_ref(),
-                    exclusive,
-                    write,
-                    credentials: &credentials,
-                    quotas: cx.shell.config.quotas,
-                })
-                .map(segment),
-            Call::Close { segment } => {
-                unused = directory.close(caller.node, caller.call, segment);
-                Ok(peer::Reply::Done)
-            }
-            Call::Remove { name, credentials } => {
-                directory.remove(&name, &credentials).map(|segment| {
-                    unused = segment;
-                    peer::Reply::Done
-                })
-            }
-            Call::Name {
-                segment,
-                name,
-                replace,
-                credentials,
-            } => directory
-                .name(segment, &name, replace, &credentials)
-                .map(|segment| {
-                    unused = segment;
-                    peer::Reply::Done
-                }),
-            Call::Stat { name } => directory.stat(&name).map(segment),
-            Call::List { after } => Ok(peer::Reply::Segments(directory.list(&after, LIST_PAGE))),
-            other => Err(Refusal::Invalid(format!(
-                "{other:?} is no question of names"
-            ))),
-        };
-        if let Some(segment) = unused {
-            self.spread_forget(cx, segment);
-        }
-        result.unwrap_or_else(peer::Reply::Refused)
-    }
-
-    /// No node has the segment open any more: tells every node to drop its memory of it.
-    pub(super) fn spread_forget(&mut self, cx: &mut Cx<'_>, segment: SegmentId) {
-        for node in cx.shell.alive.iter() {
-            self.call(cx, node, Call::Forget { segment }, OnReply::Nothing);
-        }
     }
 
     pub(crate) fn forget(&mut self, cx: &mut Cx<'_>, id: SegmentId) {
@@ -254,22 +258,6 @@ impl Services {
             segment.policy.gone(cx, Gone::Membership);
         } else {
             cx.push(Effect::Forget { segment: id });
-        }
-    }
-
-    /// Another node wants this one to take part in a segment, which it does not know yet.
-    fn told_of_segment(&mut self, info: &SegmentInfo) -> peer::Reply {
-        let has_pages = info.spec.size.pages().is_some_and(|pages| pages.0 > 0);
-        if self.segments.contains_key(&info.id) {
-            return peer::Reply::Done;
-        }
-        if !has_pages || check_name(&info.name).is_err() || info.spec.replicas == 0 {
-            let why = "no segment with replicas has this name and size";
-            return peer::Reply::Refused(Refusal::Invalid(why.into()));
-        }
-        match self.take_part(info) {
-            Ok(_) => peer::Reply::Done,
-            Err(why) => peer::Reply::Refused(why),
         }
     }
 
@@ -302,7 +290,7 @@ impl Services {
                 self.call(cx, cx.home(key.segment), call, OnReply::Nothing);
             }
             OnReply::Policy(segment, number) => {
-                self.policy_answered(cx, from, (segment, number), &reply);
+                self.segments.answered(cx, from, (segment, number), &reply);
             }
             OnReply::Tell(ticket, client) => match reply {
                 peer::Reply::Depart(departure) => {
@@ -310,7 +298,10 @@ impl Services {
                 }
                 reply => cx.reply(ticket, to_local(reply)),
             },
-            OnReply::Declared(caller) => self.declared(cx, caller, from),
+            OnReply::Declared(caller) => {
+                let step = self.reductions.declared(caller, from);
+                self.follow(cx, step);
+            }
             OnReply::Orphaned(_)
             | OnReply::Told
             | OnReply::Register(_)
@@ -340,9 +331,17 @@ impl Services {
                 self.follow(cx, told);
             }
             OnReply::Promised(term) => self.promised(cx, (from, term), reply),
-            OnReply::HandedOver => self.send_handover(cx),
+            OnReply::HandedOver => {
+                let step = self.leaving.next(cx);
+                self.follow(cx, [step]);
+            }
             OnReply::Open { client, name } => self.opened(cx, client, &name, reply),
-            OnReply::Reopened(id) => self.reopened(cx, id, reply),
+            OnReply::Reopened(id) => {
+                let here = (&self.mappings, &mut self.segments);
+                let step = self.rejoin.reopened(cx, here, id, reply);
+                self.follow(cx, step);
+                self.finish_rejoin(cx);
+            }
         }
     }
 
@@ -355,87 +354,42 @@ impl Services {
     ) {
         let reply = match reply {
             peer::Reply::Reducing(info, reductions) => {
-                self.reduce(cx, cx.coordinator(), info.id, reductions);
+                let segments = &mut self.segments;
+                self.reductions.told(segments, info.id, reductions);
                 peer::Reply::Segment(info)
             }
             other => other,
         };
+        let mut known = None;
         let reply = match reply {
             peer::Reply::Segment(info) => match self.open_new(cx, &info) {
                 Ok(segment) => {
                     if let Some((_, client)) = client {
                         segment.open(client);
                     }
-                    peer::Reply::Segment(info)
+                    known = Some(info.id);
+                    Reply::Segment(info)
                 }
                 Err(why) => {
-                    self.call(
-                        cx,
-                        cx.coordinator(),
-                        Call::Close { segment: info.id },
-                        OnReply::Nothing,
-                    );
-                    peer::Reply::Refused(why)
+                    self.follow(cx, [close(cx, info.id)]);
+                    Reply::Refused(why)
                 }
             },
-            other => other,
-        };
-        let opened = client.is_some() && matches!(reply, peer::Reply::Segment(_));
-        let known = match &reply {
-            peer::Reply::Segment(info) => Some(info.id),
-            _ => None,
+            other => to_local(other),
         };
         if let Some((ticket, _)) = client {
-            cx.reply(ticket, to_local(reply));
+            cx.reply(ticket, reply);
         }
         if let Some(id) = known {
-            self.inform_of_reductions(id);
-            self.count_early(cx, id);
-        }
-        self.close_by_name(cx, name, opened);
-    }
-
-    /// The segment, which a process of this node is about to have open.
-    fn open_new(&mut self, cx: &Cx<'_>, info: &SegmentInfo) -> Result<&mut Segment, Refusal> {
-        let is_new = !self.segments.contains_key(&info.id);
-        let may_be_untrapped = is_new && self.may_be_untrapped(cx, info);
-        let segment = self.take_part(info)?;
-        if may_be_untrapped && segment.policy.may_be_untrapped() {
-            segment.trapped = false;
-        }
-        Ok(segment)
-    }
-
-    /// The segment, which is added here if it is new.
-    pub(crate) fn take_part(&mut self, info: &SegmentInfo) -> Result<&mut Segment, Refusal> {
-        use pagemesh_sorted::Entry;
-        if let Some(why) = self.rejoin.lost(info.id) {
-            return Err(why.clone());
-        }
-        Ok(match self.segments.entry(info.id) {
-            Entry::Occupied(known) => {
-                let known = known.into_mut();
-                known.info.name.clone_from(&info.name);
-                known
-            }
-            Entry::Vacant(place) => place.insert(Segment::new(info.clone())?),
-        })
-    }
-
-    /// An opening has ended: performs a close that waited for it.
-    fn close_by_name(&mut self, cx: &mut Cx<'_>, name: &str, opened: bool) {
-        let named = self
-            .segments
-            .values()
-            .filter(|segment| segment.info.name == name);
-        for id in named.map(|segment| segment.info.id).collect::<Vec<_>>() {
-            self.close(cx, id);
-            if !opened {
-                // The opening was counted as one under way.
-                let (client, detached) = (None, true);
-                self.sysv_attached(cx, id, Why { client, detached });
+            self.reductions.inform(&mut self.segments, id);
+            for arrival in self.early.of(id) {
+                self.arrive(cx, arrival);
             }
         }
+        let opened = client.is_some() && known.is_some();
+        let others = (&self.calls, &self.sysv);
+        let steps = self.segments.opening_ended(cx, others, name, opened);
+        self.follow(cx, steps);
     }
 }
 

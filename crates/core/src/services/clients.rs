@@ -2,21 +2,17 @@
 
 use super::Services;
 use crate::caller::Caller;
-use crate::continuation::Continuation;
 use crate::control::Promotion;
-use crate::effect::Reply;
 use crate::input::Request;
 use crate::limits::GROUPS;
-use crate::membership::{Standing, Upgrade};
-use crate::on_reply::OnReply;
+use crate::membership::Upgrade;
 use crate::policies::{Gone, ProgramRequest};
+use crate::segments::open;
 use crate::shell::Cx;
 use crate::sysv::Why;
 use crate::trapping::Waiting;
-use pagemesh_wire::local::Advice;
-use pagemesh_wire::peer::{Call, Refusal, SegmentSpec};
-use pagemesh_wire::sysv;
-use pagemesh_wire::{ClientId, NodeId, PageCount, PageIndex, SegmentId, Ticket};
+use pagemesh_wire::peer::{Call, Refusal};
+use pagemesh_wire::{ClientId, PageCount, PageIndex, SegmentId, Ticket};
 
 impl Services {
     pub(crate) fn request(
@@ -30,23 +26,15 @@ impl Services {
             return;
         };
         match request {
-            Request::Open {
-                name,
-                create,
-                exclusive,
-                write,
-                credentials,
-            } => {
-                let call = Call::Open {
-                    name,
-                    create,
-                    exclusive,
-                    write,
-                    credentials,
-                };
-                self.open(cx, (ticket, client), call);
+            request @ Request::Open { .. } => {
+                let step = open(cx, (ticket, client), request);
+                self.follow(cx, step);
             }
-            Request::Call { to, call } => self.client_call(cx, ticket, client, to, call),
+            Request::Call { to, call } => {
+                let (who, untouched) = ((ticket, client), &mut self.untouched);
+                let call = self.segments.client_call(cx, untouched, who, (to, call));
+                self.follow(cx, call);
+            }
             Request::Lock { key } if self.segments.is_open_by(key.segment, client) => {
                 self.locks
                     .lock(cx, &mut self.segments, (ticket, client), key);
@@ -64,7 +52,11 @@ impl Services {
                 first,
                 count,
                 advice,
-            } => self.advise(cx, (ticket, client), segment, (first, count), advice),
+            } => {
+                let about = ((ticket, client), segment);
+                let (mappings, pages) = (&self.mappings, (first, count));
+                self.segments.advise(cx, mappings, about, pages, advice);
+            }
             Request::Sysv(ask) => {
                 let steps = self.sysv.request(cx, &self.calls, (ticket, client), ask);
                 self.follow(cx, steps);
@@ -102,7 +94,8 @@ impl Services {
             return None;
         }
         let request = self.rejoin.takes_request(ticket, client, request)?;
-        if let Some(why) = self.not_taking_part() {
+        let leaving = self.leaving.has_begun();
+        if let Some(why) = self.membership.not_taking_part(leaving) {
             cx.refuse(ticket, why);
             return None;
         }
@@ -112,123 +105,6 @@ impl Services {
             return None;
         }
         Some(request)
-    }
-
-    /// The reason why this node serves no requests, if it does not.
-    pub(crate) fn not_taking_part(&self) -> Option<Refusal> {
-        match &self.membership.standing {
-            Standing::Member if self.leaving.has_begun() => Some(Refusal::NotMember),
-            Standing::Member => None,
-            Standing::Out(why) => Some(why.clone()),
-            Standing::Unborn | Standing::Joining(_) | Standing::Resuming => {
-                Some(Refusal::NotYetMember)
-            }
-        }
-    }
-
-    fn open(&mut self, cx: &mut Cx<'_>, client: (Ticket, ClientId), call: Call) {
-        let Call::Open { name, create, .. } = &call else {
-            return;
-        };
-        if let Some(why) = create.as_ref().and_then(|spec| too_new(cx, spec)) {
-            return cx.refuse(client.0, why);
-        }
-        let then = OnReply::Open {
-            client: Some(client),
-            name: name.clone(),
-        };
-        self.call(cx, cx.coordinator(), call, then);
-    }
-
-    fn advise(
-        &mut self,
-        cx: &mut Cx<'_>,
-        (ticket, client): (Ticket, ClientId),
-        id: SegmentId,
-        (first, count): (PageIndex, PageCount),
-        advice: Advice,
-    ) {
-        let known = self.segments.get(&id);
-        if known.is_some_and(|segment| !segment.trapped && segment.is_open_by(client)) {
-            // All pages are here, and at no other node.
-            return cx.reply(ticket, Reply::Done);
-        }
-        let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
-        let mut mappings = self.mappings.iter();
-        let mapping = mappings.find(|(_, of)| **of == (id, client));
-        let mapping = mapping.map(|(mapping, _)| *mapping);
-        let request = ProgramRequest::Advise(first, count, advice, mapping);
-        self.segments
-            .request(cx, (ticket, client), id, last, request);
-    }
-
-    fn client_call(
-        &mut self,
-        cx: &mut Cx<'_>,
-        ticket: Ticket,
-        client: ClientId,
-        to: Option<NodeId>,
-        call: Call,
-    ) {
-        if let Some(key) = call.key()
-            && !self.segments.is_open_by(key.segment, client)
-        {
-            return cx.refuse(ticket, Refusal::NotFound);
-        }
-        if let Call::Barrier { key, .. } = &call {
-            let segment = key.segment;
-            let arrival = Continuation::SendArrival {
-                ticket,
-                client,
-                to,
-                call: call.clone(),
-            };
-            if !self.may_arrive(cx, segment, &arrival) {
-                return;
-            }
-        }
-        self.send_call(cx, (ticket, client), to, call);
-    }
-
-    /// A process arrives at a barrier, as it asked for before.
-    pub(crate) fn send_arrival(
-        &mut self,
-        cx: &mut Cx<'_>,
-        (ticket, client): (Ticket, ClientId),
-        to: Option<NodeId>,
-        call: Call,
-    ) {
-        match &self.membership.standing {
-            Standing::Out(why) => cx.refuse(ticket, why.clone()),
-            _ => self.send_call(cx, (ticket, client), to, call),
-        }
-    }
-
-    fn send_call(
-        &mut self,
-        cx: &mut Cx<'_>,
-        (ticket, client): (Ticket, ClientId),
-        to: Option<NodeId>,
-        call: Call,
-    ) {
-        // A node that a person names must exist. The home of a segment exists, though this node may
-        // not have heard of it yet.
-        let gone = |node| {
-            if to.is_some() {
-                !cx.is_alive(node)
-            } else {
-                cx.is_gone(node)
-            }
-        };
-        let server = to.or_else(|| home_of(cx, &call));
-        match server {
-            Some(node) if gone(node) => cx.refuse(ticket, Refusal::NodeGone(node)),
-            Some(node) => {
-                let call = self.with_payload(cx, call);
-                self.call(cx, node, call, OnReply::Tell(ticket, client));
-            }
-            None => cx.refuse(ticket, Refusal::Invalid("not for clients".into())),
-        }
     }
 
     /// Withdraws a request; if it was answered already, nothing happens.
@@ -256,38 +132,19 @@ impl Services {
 
     pub(crate) fn forget_caller(&mut self, caller: Caller) {
         self.barriers.cancel(caller);
-        self.early.retain(|early| early.caller != caller);
+        self.early.cancel(caller);
         self.conditions.cancel(caller);
         self.sysv.cancel(caller);
     }
 
     pub(super) fn closed(&mut self, cx: &mut Cx<'_>, id: SegmentId, client: ClientId) {
-        let last = self
-            .segments
-            .get_mut(&id)
-            .is_some_and(|segment| segment.close(client));
+        let known = self.segments.get_mut(&id);
+        let last = known.is_some_and(|segment| segment.close(client));
         self.rejoin.closed(cx, id, |segment| segment.close(client));
-        let client = Some(client);
-        let detached = true;
-        self.sysv_attached(cx, id, Why { client, detached });
+        self.sysv_attached(cx, id, Why::detached(client));
         if last {
-            self.close(cx, id);
-        }
-    }
-
-    /// No process here has the segment open; its pages stay where they are.
-    pub(super) fn close(&mut self, cx: &mut Cx<'_>, id: SegmentId) {
-        let Some(segment) = self.segments.get(&id) else {
-            return;
-        };
-        let named = sysv::keeper(id).is_none();
-        if named && !segment.is_open() && !self.calls.opening(&segment.info.name) {
-            self.call(
-                cx,
-                cx.coordinator(),
-                Call::Close { segment: id },
-                OnReply::Nothing,
-            );
+            let step = self.segments.close(cx, &self.calls, id);
+            self.follow(cx, step);
         }
     }
 
@@ -295,16 +152,13 @@ impl Services {
         self.segments.forked(parent, child);
         self.rejoin.forked(parent, child);
         for id in self.segments.of_sysv(child) {
-            let client = Some(parent);
-            let detached = false;
-            self.sysv_attached(cx, id, Why { client, detached });
+            self.sysv_attached(cx, id, Why::attached(parent));
         }
     }
 
     /// Tells the home of a System V segment how many attachments this node has or will have.
     pub(super) fn sysv_attached(&mut self, cx: &mut Cx<'_>, id: SegmentId, why: Why) {
-        let segment = self.segments.get(&id);
-        let told = segment.and_then(|segment| self.sysv.attached(cx, &self.calls, segment, why));
+        let told = self.sysv.attached(cx, &self.calls, &self.segments, id, why);
         self.follow(cx, told);
     }
 
@@ -329,13 +183,12 @@ impl Services {
             let segment = self.segments.get_mut(&id).expect("listed just now");
             segment.policy.gone(cx, Gone::Client(client));
             if segment.close_all(client) {
-                self.close(cx, id);
+                let step = self.segments.close(cx, &self.calls, id);
+                self.follow(cx, step);
             }
         }
         for id in attached {
-            let client = Some(client);
-            let detached = true;
-            self.sysv_attached(cx, id, Why { client, detached });
+            self.sysv_attached(cx, id, Why::detached(client));
         }
         let steps = self.sysv.exit(cx, &self.calls, client);
         self.follow(cx, steps);
@@ -412,37 +265,6 @@ fn about_pages(request: &Request) -> (SegmentId, PageIndex, ProgramRequest) {
     };
     let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
     (segment, last, request)
-}
-
-/// Why a segment like this cannot be created while some member runs an older program.
-fn too_new(cx: &Cx<'_>, spec: &SegmentSpec) -> Option<Refusal> {
-    let (since, spoken) = (spec.since_version(), cx.shell.spoken);
-    (spoken < since).then(|| {
-        let why = format!(
-            "a segment like this needs version {since} of the protocol on all members, and the \
-             cluster speaks {spoken}: `pagemesh members` shows who is to be upgraded"
-        );
-        Refusal::Invalid(why)
-    })
-}
-
-/// The node that answers a call which names none.
-fn home_of(cx: &Cx<'_>, call: &Call) -> Option<NodeId> {
-    if let Some(key) = call.key() {
-        let home = key.segment.home();
-        // If the home died, its arrivals and waiters are lost, and no successor is asked.
-        let successor = cx.has_left(home).then(|| cx.home(key.segment));
-        return Some(successor.unwrap_or(home));
-    }
-    let names = matches!(
-        call,
-        Call::Remove { .. }
-            | Call::Stat { .. }
-            | Call::List { .. }
-            | Call::Name { .. }
-            | Call::Declare { .. }
-    );
-    names.then_some(cx.coordinator())
 }
 
 /// The reason why a request cannot be sent: all that travels has bounded size.

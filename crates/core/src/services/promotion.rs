@@ -4,6 +4,7 @@
 
 use super::Services;
 use crate::control::{DecisionCopy, Due, Promotion, not_standby};
+use crate::directory::forget_everywhere;
 use crate::effect::Reply;
 use crate::event::Event;
 use crate::membership::{Coordinator, Standing, with_known_programs};
@@ -165,9 +166,9 @@ impl Services {
         self.coordinator = Some(coordinator);
         cx.emit(Event::Promoted {});
         self.spread_view(cx, view);
-        for segment in unused {
-            self.spread_forget(cx, segment);
-        }
+        let unused = unused.into_iter();
+        let steps: Vec<_> = unused.flat_map(|id| forget_everywhere(cx, id)).collect();
+        self.follow(cx, steps);
         let homes = cx.shell.alive.clone();
         let steps = self.sysv.register.gather(cx.me(), homes);
         self.follow(cx, steps);

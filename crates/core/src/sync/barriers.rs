@@ -2,6 +2,9 @@
 //! departure its reply, so n nodes exchange 2(n-1) datagrams.
 
 use crate::caller::Caller;
+use crate::continuation::Continuation;
+use crate::segments::Segments;
+use crate::shell::Cx;
 use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{Arrival, Refusal, Reply};
 use pagemesh_wire::{NodeId, SegmentId, SyncKey};
@@ -72,8 +75,21 @@ impl Barriers {
         arrivals.collect()
     }
 
-    /// Takes over an arrival from a home that leaves.
-    pub(crate) fn inherit(&mut self, arrival: Arrival, caller: Caller) {
+    /// Takes over an arrival from a home that leaves. If a policy sends payloads with barriers, this
+    /// node must learn what the arrived nodes told the home before it lets any of them depart.
+    pub(crate) fn inherit(&mut self, cx: &mut Cx<'_>, segments: &mut Segments, arrival: Arrival) {
+        let caller = Caller {
+            node: arrival.node,
+            call: arrival.call,
+        };
+        if let Some(sync) = segments.sync(arrival.key.segment) {
+            let then = Continuation::Arrive {
+                caller,
+                key: arrival.key,
+                parties: arrival.parties,
+            };
+            return sync.acquire_from_all(cx, then);
+        }
         let gathering = self.0.entry(arrival.key).or_insert_with(|| Gathering {
             parties: arrival.parties,
             arrived: Vec::new(),

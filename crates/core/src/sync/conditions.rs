@@ -1,7 +1,9 @@
 //! Condition variables: waiters stand in a queue at the home of the segment.
 
 use crate::caller::Caller;
+use crate::steps::Step;
 use pagemesh_sorted::SortedMap;
+use pagemesh_wire::peer::Reply;
 use pagemesh_wire::{CallId, NodeId, SegmentId, SyncKey};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -16,8 +18,16 @@ impl Conditions {
         self.0.entry(key).or_default().push_back(caller);
     }
 
-    /// Takes out the waiters to be woken: one or all.
-    pub(crate) fn signal(&mut self, key: SyncKey, all: bool) -> Vec<Caller> {
+    /// Wakes one waiter, or all, and tells the caller how many.
+    pub(crate) fn signal(&mut self, caller: Caller, key: SyncKey, all: bool) -> Vec<Step> {
+        let woken = self.take(key, all);
+        let count = woken.len() as u32;
+        let wake = |waiter| Step::Answer(waiter, Reply::Done);
+        let told = Step::Answer(caller, Reply::Woken(count));
+        woken.into_iter().map(wake).chain([told]).collect()
+    }
+
+    fn take(&mut self, key: SyncKey, all: bool) -> Vec<Caller> {
         let Some(line) = self.0.get_mut(&key) else {
             return Vec::new();
         };
@@ -63,5 +73,33 @@ impl Conditions {
             line.retain(&keep);
             !line.is_empty()
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiters_are_woken_in_their_order_and_counted() {
+        let caller = |node| Caller {
+            node: NodeId(node),
+            call: CallId(1),
+        };
+        let key = SyncKey {
+            segment: SegmentId::new(NodeId(1), 1),
+            number: 0,
+        };
+        let mut conditions = Conditions::default();
+        for node in 2..=4 {
+            conditions.wait(caller(node), key);
+        }
+        conditions.member_gone(NodeId(2));
+        let told = |count| Step::Answer(caller(1), Reply::Woken(count));
+        let woken = |node| Step::Answer(caller(node), Reply::Done);
+        let mut signal = |all| conditions.signal(caller(1), key, all);
+        assert_eq!(signal(false), [woken(3), told(1)]);
+        assert_eq!(signal(true), [woken(4), told(1)]);
+        assert_eq!(signal(true), [told(0)]);
     }
 }

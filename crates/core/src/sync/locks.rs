@@ -10,11 +10,13 @@ use crate::effect::Effect;
 use crate::event::Event;
 use crate::membership::CoordinatorSilent;
 use crate::ownership::{Extra, Ownership};
-use crate::segments::Segments;
+use crate::segments::{Segments, answer_unknown};
 use crate::shell::Cx;
 use context::LockContext;
 use pagemesh_sorted::SortedMap;
-use pagemesh_wire::peer::{Acquire, Ask, Message, Owner, Payload, Refusal, Spare, Subject};
+use pagemesh_wire::peer::{
+    Acquire, Ask, Grant, Message, Owner, PassAck, Payload, Refusal, Spare, Subject,
+};
 use pagemesh_wire::{ClientId, NodeId, NodeSet, SegmentId, SyncKey, Ticket, Version};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -185,7 +187,8 @@ impl Locks {
         }
     }
 
-    /// A message of another node about a token.
+    /// A message of another node about a token. Locks of unknown segments are not kept; a late grant
+    /// of one is acknowledged, so that it is not resent forever.
     pub(crate) fn message(
         &mut self,
         cx: &mut Cx<'_>,
@@ -194,6 +197,15 @@ impl Locks {
         (key, overdue): (SyncKey, Option<CoordinatorSilent>),
         message: Message,
     ) {
+        if !segments.contains_key(&key.segment) {
+            return match message {
+                Message::Pass(pass) | Message::Grant(Grant { pass, .. }) => {
+                    let (subject, version) = (pass.subject, pass.version);
+                    cx.send(from, Message::PassAck(PassAck { subject, version }));
+                }
+                message => answer_unknown(cx, from, message),
+            };
+        }
         self.at(cx, segments, key, |context| match message {
             Message::Ask(ask) => {
                 context.asked(&ask);
@@ -300,7 +312,7 @@ impl Locks {
         owners.filter(|owner| owner.node != me).collect()
     }
 
-    /// Learns from a leaving home which node has the token.
+    /// Learns from a leaving home which node has the token. Locks of unknown segments are not kept.
     pub(crate) fn learn(
         &mut self,
         cx: &mut Cx<'_>,
@@ -308,6 +320,9 @@ impl Locks {
         key: SyncKey,
         (node, version): (NodeId, Version),
     ) {
+        if !segments.contains_key(&key.segment) {
+            return;
+        }
         self.at(cx, segments, key, |context| {
             context.lock.own.learn(context.cx, node, version);
         });

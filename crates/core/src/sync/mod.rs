@@ -2,8 +2,10 @@
 
 mod barriers;
 mod conditions;
+mod early;
 mod locks;
 
 pub(crate) use barriers::Barriers;
 pub(crate) use conditions::Conditions;
+pub(crate) use early::{Early, EarlyArrivals};
 pub(crate) use locks::Locks;

@@ -21,7 +21,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use service::{Others, Why};
+pub(crate) use service::{Others, Why, is_sysv};
 
 use crate::caller::Caller;
 use crate::shell::Cx;

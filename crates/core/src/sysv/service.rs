@@ -7,7 +7,7 @@ use crate::calls::Calls;
 use crate::effect::Reply;
 use crate::limits::GROUPS;
 use crate::on_reply::OnReply;
-use crate::segment::Segment;
+use crate::segments::Segments;
 use crate::shell::Cx;
 use crate::steps::Step;
 use pagemesh_wire::peer::{self, Call, Refusal};
@@ -15,7 +15,7 @@ use pagemesh_wire::sysv::keys::Buckets;
 use pagemesh_wire::sysv::{
     self, Ask, Errno, Id, MESSAGE, News, OPERATIONS, Op, Outcome, Pick, SEMAPHORES,
 };
-use pagemesh_wire::{ClientId, NodeId, Ticket};
+use pagemesh_wire::{ClientId, NodeId, SegmentId, Ticket};
 
 /// What the service sees of the others.
 #[derive(Clone, Copy)]
@@ -197,10 +197,12 @@ impl Sysv {
         &self,
         cx: &Cx<'_>,
         calls: &Calls,
-        segment: &Segment,
+        segments: &Segments,
+        id: SegmentId,
         why: Why,
     ) -> Option<Step> {
-        let keeper = sysv::keeper(segment.info.id)?;
+        let keeper = sysv::keeper(id)?;
+        let segment = segments.get(&id)?;
         let name = &segment.info.name;
         let news = News::Attached {
             id: id_of(name)?,
@@ -256,6 +258,22 @@ pub(crate) struct Why {
     pub(crate) detached: bool,
 }
 
+impl Why {
+    pub(crate) fn attached(client: ClientId) -> Self {
+        Self {
+            client: Some(client),
+            detached: false,
+        }
+    }
+
+    pub(crate) fn detached(client: ClientId) -> Self {
+        Self {
+            client: Some(client),
+            detached: true,
+        }
+    }
+}
+
 /// The home of the object that a call is about.
 fn home(op: &Op, me: NodeId) -> Option<NodeId> {
     match op {
@@ -295,4 +313,16 @@ fn too_large(op: &Op) -> Option<Errno> {
 fn id_of(name: &str) -> Option<Id> {
     let number = name.strip_prefix(sysv::SEGMENT_NAME)?;
     number.parse().ok().map(Id)
+}
+
+pub(crate) fn is_sysv(call: &Call) -> bool {
+    matches!(
+        call,
+        Call::Sysv(_)
+            | Call::SysvKey { .. }
+            | Call::SysvNews(_)
+            | Call::SysvLend { .. }
+            | Call::SysvGather { .. }
+            | Call::SysvRecall { .. }
+    )
 }
