@@ -58,3 +58,30 @@ fn a_lock_made_anew_by_a_node_without_the_segment_tells_what_was_stored_under_it
         "it loads what was there before"
     );
 }
+
+/// The home, which does not coordinate, leaves after another node has taken the lock and the page.
+#[test]
+fn a_home_leaves_after_another_node_has_taken_its_lock_and_its_page() {
+    let mut cluster = Cluster::new(2);
+    let policy = Policy::Release {
+        spread: Spread::Lazy,
+    };
+    let segment = cluster.segment_on([N2, NodeId(1)], policy, 1).id;
+    let key = SyncKey { segment, number: 1 };
+    lock(&mut cluster, N2, key);
+    cluster.touch(N2, 0, Access::Write);
+    unlock(&mut cluster, N2, key);
+    lock(&mut cluster, NodeId(1), key);
+    cluster.touch(NodeId(1), 0, Access::Read);
+    cluster.touch(NodeId(1), 0, Access::Write);
+    unlock(&mut cluster, NodeId(1), key);
+    cluster.forget();
+    let left = cluster.ask(N2, Request::Leave);
+    cluster.pass(Duration::from_secs(2));
+    assert_eq!(
+        cluster.reply(left),
+        Some(&Reply::Done),
+        "{:?}",
+        cluster.sent
+    );
+}
