@@ -77,7 +77,7 @@ def test_a_lost_page_is_an_exception_and_all_else_goes_on(doomed):
 
 
 def test_without_its_daemon_a_program_gets_exceptions(doomed):
-    cluster = doomed(1)
+    cluster = doomed(2)
     code = """
         import sys, time, pagemesh
         from pagemesh import errors
@@ -97,6 +97,10 @@ def test_without_its_daemon_a_program_gets_exceptions(doomed):
     """
     process = cluster.start(0, code, stdin=subprocess.PIPE)
     assert process.stdout.readline() == "ready\n"
+    # The kernel serves the pages of an array that one node alone has used: no daemon is missed.
+    other = cluster.start(1, "import pagemesh; pagemesh.array('a', 10); print('seen', flush=True)")
+    assert other.stdout.readline() == "seen\n"
+    other.communicate()
     cluster.kill(0)
     out, err = process.communicate("go\n", timeout=60)
     assert out.split() == ["LostPageError", "DaemonGoneError", "NoDaemonError"], err
