@@ -15,25 +15,29 @@
 //! was at one instant, and nothing is missing that any of them has seen. What others have seen of a page is
 //! on two living nodes, or on one whose `unreplicated` is not zero.
 
-use super::book::{Book, Replica};
-use super::context::PageContext;
+mod commit;
+mod page;
+mod segment;
+
+pub(super) use segment::SegmentPages;
+
+use super::book::Book;
 use super::messages::{Body, Keep, KeepPage, Kept, PAGES};
 use super::page::Page;
 use super::table::Table;
 use super::wards::Ward;
-use super::{Rules, Sequential};
 use crate::backoff::Backoff;
 use crate::continuation::Continuation;
-use crate::effect::{Effect, Mappings, Rights, Source};
+use crate::effect::{Rights, Source};
 use crate::event::Event;
 use crate::policies::backup::{self, Waiting};
 use crate::shell::Cx;
 use crate::time::Time;
-use crate::timers::Timer;
+use commit::{Commit, Entry};
 use core::time::Duration;
 use pagemesh_sorted::SortedMap;
-use pagemesh_wire::peer::{self, Access, Message, Payload, PolicyMessage, Refusal};
-use pagemesh_wire::{NodeId, NodeSet, PageIndex, SegmentId, Version};
+use pagemesh_wire::peer::{self, Message, Refusal};
+use pagemesh_wire::{NodeId, NodeSet, PageIndex, Version};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -73,79 +77,6 @@ pub(super) struct Replicas {
     introduced: Option<NodeId>,
     /// When to look at what nobody waits for, or for a second node.
     looks: Option<Time>,
-}
-
-/// A commit that the backup does not have.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-struct Commit {
-    number: u64,
-    pages: Vec<Entry>,
-    /// The part that is under way.
-    part: u32,
-    backoff: Backoff,
-}
-
-/// A page of a commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-struct Entry {
-    page: PageIndex,
-    version: Version,
-    zeros: bool,
-}
-
-impl Commit {
-    fn parts(&self) -> usize {
-        self.pages.len().div_ceil(PAGES)
-    }
-
-    /// The pages of the part that is under way.
-    fn present(&self) -> &[Entry] {
-        let begin = self.part as usize * PAGES;
-        &self.pages[begin..self.pages.len().min(begin + PAGES)]
-    }
-
-    fn is_last(&self) -> bool {
-        self.part as usize + 1 == self.parts()
-    }
-}
-
-/// The settings and pages of the segment that has replicas.
-#[derive(Clone, Copy)]
-pub(super) struct SegmentPages<'a> {
-    pub(super) rules: Rules,
-    pub(super) pages: &'a Table,
-}
-
-impl SegmentPages<'_> {
-    pub(super) fn id(self) -> SegmentId {
-        self.rules.segment
-    }
-
-    pub(super) fn timer(self) -> Timer {
-        Timer::Segment(self.rules.segment)
-    }
-
-    pub(super) fn say(self, cx: &mut Cx<'_>, to: NodeId, body: &Body) {
-        cx.send(to, Message::Policy(self.envelope(body)));
-    }
-
-    fn envelope(self, body: &Body) -> PolicyMessage {
-        PolicyMessage {
-            segment: self.rules.segment,
-            body: Payload::of(body),
-        }
-    }
-
-    fn introduce(self, cx: &mut Cx<'_>, to: NodeId) {
-        let segment = self.rules.segment;
-        cx.ready(Continuation::Introduce { to, segment });
-    }
-
-    /// Whether a page is on its way from here to another node.
-    pub(super) fn is_passing(self, page: PageIndex) -> bool {
-        let page = self.pages.get(page);
-        page.is_some_and(|page| page.own.passing().is_some())
-    }
 }
 
 impl Replicas {
@@ -524,196 +455,6 @@ impl Replicas {
         let places: Vec<_> = staged.chain(kept).collect();
         for place in places {
             old.book.vacate(cx, segment.id(), place);
-        }
-    }
-}
-
-impl Sequential {
-    /// The replicas of the segment, and its pages, for the calls of the first that read the second.
-    pub(super) fn with_pages(&mut self) -> (&mut Replicas, SegmentPages<'_>) {
-        let (rules, pages) = (self.rules, &self.pages);
-        (&mut self.replicas, SegmentPages { rules, pages })
-    }
-
-    /// Begins a commit if something waits for one, looks for a backup, and for pages without an owner.
-    pub(super) fn pump(&mut self, cx: &mut Cx<'_>) {
-        if !self.replicas.on {
-            return;
-        }
-        let me = cx.me();
-        let (replicas, segment) = self.with_pages();
-        replicas.introduce_coordinator(cx, segment);
-        for page in replicas.next_orphans(me, segment.pages) {
-            self.at(cx, page, |context| context.open_request(Access::Read));
-        }
-        if !self.replicas.look_for_backup(cx) {
-            return self.go_on_alone(cx);
-        }
-        let (replicas, segment) = self.with_pages();
-        if replicas.commit.is_some() {
-            return;
-        }
-        let book = &replicas.book;
-        let hurry = !book.wanted.is_empty() || !book.endangered.is_empty();
-        if hurry || replicas.waiting.is_any() {
-            self.begin_commit(cx);
-        } else if !book.behind.is_empty() {
-            replicas.look_later(cx, segment, IDLE);
-        }
-        if self.replicas.commit.is_none() {
-            self.part_with_leavers(cx);
-        }
-    }
-
-    /// There is no node that could keep anything: what waits goes on, and is on this node only.
-    fn go_on_alone(&mut self, cx: &mut Cx<'_>) {
-        self.replicas.waiting.settle(cx, u64::MAX);
-        let wanted = core::mem::take(&mut self.replicas.book.wanted);
-        self.may_leave(cx, wanted);
-        self.part_with_leavers(cx);
-        let (replicas, segment) = self.with_pages();
-        if !replicas.book.behind.is_empty() {
-            replicas.look_later(cx, segment, ALONE);
-        }
-    }
-
-    fn part_with_leavers(&mut self, cx: &mut Cx<'_>) {
-        let (replicas, segment) = self.with_pages();
-        if replicas.part_with_leavers(cx, segment) {
-            self.begin_commit(cx);
-        }
-    }
-
-    fn begin_commit(&mut self, cx: &mut Cx<'_>) {
-        let pages = self.replicas.to_commit();
-        let freeze = |page: PageIndex| {
-            let frozen = self.at(cx, page, |context| context.freeze());
-            frozen.map(|(version, zeros)| Entry {
-                page,
-                version,
-                zeros,
-            })
-        };
-        let pages = pages.into_iter().filter_map(freeze).collect();
-        let (replicas, segment) = self.with_pages();
-        replicas.begin_commit(cx, segment, pages);
-    }
-
-    /// These pages do not wait for a commit any more.
-    fn may_leave(&mut self, cx: &mut Cx<'_>, pages: impl IntoIterator<Item = PageIndex>) {
-        for page in pages {
-            self.at(cx, page, |context| context.leave_if_due());
-        }
-    }
-
-    /// A message between a node and its backup.
-    pub(super) fn about_replicas(
-        &mut self,
-        cx: &mut Cx<'_>,
-        from: NodeId,
-        said: &Payload,
-        page: bool,
-    ) {
-        let (replicas, segment) = self.with_pages();
-        match Body::read(said).filter(|_| replicas.on) {
-            Some(Body::Page(kept)) => replicas.keep_page(cx, segment, from, kept, !page),
-            _ if page => cx.emit(Event::Malformed {}),
-            Some(Body::Keep(keep)) => replicas.keep(cx, segment, from, keep),
-            Some(Body::Kept(kept)) => {
-                let pages = replicas.kept(cx, segment, from, kept);
-                self.may_leave(cx, pages);
-            }
-            Some(Body::Leaving) => replicas.backup_leaves(cx, segment, from),
-            Some(Body::Free) => replicas.freed(cx, segment, from),
-            Some(Body::Release(pages)) => replicas.released(cx, segment, from, &pages),
-            Some(Body::Drop(pages)) => replicas.drop_older(cx, segment, &pages),
-            None => cx.emit(Event::Malformed {}),
-        }
-    }
-
-    /// Repeats what the backup is asked, and looks at what nobody waits for.
-    pub(super) fn replicas_due(&mut self, cx: &mut Cx<'_>) {
-        let (replicas, segment) = self.with_pages();
-        if replicas.on && replicas.due(cx, segment) {
-            self.begin_commit(cx);
-        }
-    }
-
-    /// This node leaves: tells its wards. Returns how many have not gone to another backup.
-    pub(super) fn leave_wards(&mut self, cx: &mut Cx<'_>) -> usize {
-        let (replicas, segment) = self.with_pages();
-        replicas.leave_wards(cx, segment)
-    }
-
-    /// This node is no member any more.
-    pub(super) fn forget_replicas(&mut self, cx: &mut Cx<'_>) {
-        let (replicas, segment) = self.with_pages();
-        replicas.forget(cx, segment);
-    }
-}
-
-impl PageContext<'_, '_> {
-    /// Whether the page may leave: this node's backup has its contents. If not, a commit leads to
-    /// another call.
-    pub(super) fn is_kept(&mut self) -> bool {
-        let page = self.index;
-        let Some(book) = &mut self.book else {
-            return true;
-        };
-        if book.alone || !book.behind.contains(&page) {
-            return true;
-        }
-        book.wanted.insert(page);
-        false
-    }
-
-    /// Whether a commit under way keeps the page from changing.
-    pub(super) fn is_frozen(&self) -> bool {
-        let book = self.book.as_ref();
-        book.is_some_and(|book| book.frozen.contains(&self.index))
-    }
-
-    /// Stops stores for a commit. Returns the version of the contents, and whether they are zeros; none
-    /// if the page is about to become another one.
-    fn freeze(&mut self) -> Option<(Version, bool)> {
-        let gathers = self.busy().is_some_and(|busy| busy.more.gather.is_some());
-        let empty = !self.page.filled && !self.page.pristine;
-        if !self.is_owner() || gathers || empty {
-            return None;
-        }
-        if self.page.rights == Rights::Write {
-            self.cx.push(Effect::Protect {
-                pages: (self.rules.segment, self.index).into(),
-                mappings: Mappings::All,
-            });
-            self.page.rights = Rights::Read;
-        }
-        Some((self.page.own.version, self.page.pristine))
-    }
-
-    /// This node has become the owner.
-    pub(super) fn now_owned(&mut self) {
-        let at = (self.rules.segment, self.index);
-        if let Some(book) = &mut self.book {
-            book.came(self.cx, at);
-        }
-    }
-
-    /// Ownership goes to a node, as this version. The frame is in the stash.
-    pub(super) fn note_given(&mut self, to: NodeId, version: Version) {
-        let at = (self.rules.segment, self.index);
-        let Some(book) = &mut self.book else { return };
-        book.went(at.1);
-        book.given.insert(at.1, (to, version));
-        if book.backup == Some(to) {
-            // Two nodes have the page: what the backup has would be gone with the new owner.
-            book.drop_replica(self.cx, at, true);
-            let replica = Replica {
-                version: self.page.own.version,
-                place: (!self.page.pristine).then_some(at.1),
-                of: to,
-            };
-            book.replicas.insert(at.1, replica);
         }
     }
 }
