@@ -346,6 +346,20 @@ impl Cx<'_> {
         });
     }
 
+    /// Sends a message to a host that may be no member, in this version of the protocol.
+    pub(crate) fn send_to_host(&mut self, (address, version): (SocketAddr, u8), message: Message) {
+        let header = Header {
+            version,
+            ..self.header(NodeId::NONE)
+        };
+        self.push(Effect::Send {
+            address,
+            header,
+            message: Box::new(message),
+            page: None,
+        });
+    }
+
     /// Sends a message to a member, with a page behind it.
     pub(crate) fn send_page(
         &mut self,

@@ -4,7 +4,6 @@ use super::changes::Changes;
 use super::name_check::NameChecks;
 use crate::control::{HeldAnswer, StandbyLog, next_number};
 use crate::directory::Directory;
-use crate::effect::Effect;
 use crate::event::Event;
 use crate::limits::REJOINS;
 use crate::shell::Cx;
@@ -292,14 +291,8 @@ fn welcome(
         cluster,
         view,
     };
-    let mut header = cx.header(NodeId::NONE);
-    header.version = both.map_or(header.version, |both| both.newest);
-    cx.push(Effect::Send {
-        address,
-        header,
-        message: Box::new(Message::Welcome(welcome)),
-        page: None,
-    });
+    let version = both.map_or(cx.shell.spoken, |both| both.newest);
+    cx.send_to_host((address, version), Message::Welcome(welcome));
 }
 
 /// Whether a host speaks a version of the protocol that all members speak.
@@ -324,18 +317,11 @@ fn has_version_for_all(cx: &Cx<'_>, version: u8, join: &Join) -> Result<(), Refu
 }
 
 /// Refuses a host, in the version in which it asked.
-fn unwelcome(cx: &mut Cx<'_>, (address, version): (SocketAddr, u8), join: &Join, why: Refusal) {
+fn unwelcome(cx: &mut Cx<'_>, host: (SocketAddr, u8), join: &Join, why: Refusal) {
     cx.emit(Event::JoinRefused {});
     let message = Message::Unwelcome {
         incarnation: join.incarnation,
         why,
     };
-    let mut header = cx.header(NodeId::NONE);
-    header.version = version;
-    cx.push(Effect::Send {
-        address,
-        header,
-        message: Box::new(message),
-        page: None,
-    });
+    cx.send_to_host(host, message);
 }

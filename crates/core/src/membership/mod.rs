@@ -448,14 +448,8 @@ impl Membership {
             advertise: Some(config.address),
             program: config.program,
         };
-        let mut header = cx.header(NodeId::NONE);
-        header.version = self.upgrade.asks_in(cx);
-        cx.push(Effect::Send {
-            address,
-            header,
-            message: Box::new(Message::Join(join)),
-            page: None,
-        });
+        let version = self.upgrade.asks_in(cx);
+        cx.send_to_host((address, version), Message::Join(join));
     }
 }
 

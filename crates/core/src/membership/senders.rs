@@ -6,7 +6,6 @@ use crate::event::Event;
 use crate::link::Sender;
 use crate::shell::Cx;
 use core::net::SocketAddr;
-use pagemesh_wire::NodeId;
 use pagemesh_wire::header::Header;
 use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{Call, Health, Join, Message};
@@ -40,7 +39,7 @@ impl Membership {
     pub(crate) fn redirect(
         &self,
         cx: &mut Cx<'_>,
-        (source, version): (SocketAddr, u8),
+        host: (SocketAddr, u8),
         join: &Join,
     ) {
         let coordinator = cx.shell.view.member(cx.coordinator());
@@ -51,14 +50,7 @@ impl Membership {
             incarnation: join.incarnation,
             to,
         };
-        let mut header = cx.header(NodeId::NONE);
-        header.version = version;
-        cx.push(Effect::Send {
-            address: source,
-            header,
-            message: Box::new(message),
-            page: None,
-        });
+        cx.send_to_host(host, message);
     }
 
     /// Who has sent a datagram. A member that was declared dead is told so, because it must not go
@@ -139,7 +131,7 @@ mod tests {
     use crate::effect::Effects;
     use crate::shell::Shell;
     use crate::time::Time;
-    use pagemesh_wire::{Incarnation, PublicKey, Term};
+    use pagemesh_wire::{Incarnation, NodeId, PublicKey, Term};
 
     /// Who has sent a heartbeat, and what is sent back.
     fn sent(
