@@ -442,23 +442,48 @@ pub enum Request {
 }
 
 impl Request {
-    /// The segment, if this is about the state of its pages.
-    pub(crate) fn about_pages_of(&self) -> Option<SegmentId> {
+    /// The segment that a request is about.
+    pub(crate) fn segment(&self) -> Option<SegmentId> {
         match self {
+            Self::Open { .. }
+            | Self::Leave
+            | Self::Promote
+            | Self::MakeRoom { .. }
+            | Self::Sysv(_) => None,
+            Self::Call { call, .. } => match call {
+                Call::Declare { segment, .. }
+                | Call::Close { segment }
+                | Call::Name { segment, .. } => Some(*segment),
+                other => other.key().map(|key| key.segment),
+            },
+            Self::Lock { key } => Some(key.segment),
             Self::Watch { segment, .. }
             | Self::Pin { segment, .. }
             | Self::PinShort { segment, .. }
+            | Self::Redeem { segment }
             | Self::Unpin { segment, .. }
+            | Self::Advise { segment, .. }
             | Self::Purge { segment, .. }
             | Self::WatchRange { segment, .. }
             | Self::Publish { segment, .. }
             | Self::Hold { segment }
             | Self::EndHold { segment }
-            | Self::Call {
-                call: Call::Declare { segment, .. },
-                ..
-            } => Some(*segment),
-            _ => None,
+            | Self::FilePages { segment, .. }
+            | Self::FilePagesDone { segment, .. } => Some(*segment),
+        }
+    }
+
+    /// The segment, if this is about the state of its pages.
+    pub(crate) fn about_pages_of(&self) -> Option<SegmentId> {
+        match self {
+            Self::Call { call, .. } if !matches!(call, Call::Declare { .. }) => None,
+            // A lock is no page. Advice about pages of an untrapped segment changes nothing.
+            Self::Lock { .. }
+            | Self::Redeem { .. }
+            | Self::Advise { .. }
+            | Self::FilePages { .. }
+            | Self::FilePagesDone { .. } => None,
+            _ => self.segment(),
         }
     }
 }

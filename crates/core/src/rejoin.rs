@@ -288,7 +288,7 @@ impl Rejoin {
 
     /// Why a request fails, if it is about a segment of which something was lost.
     pub(crate) fn why_lost(&self, request: &Request) -> Option<Refusal> {
-        let id = segment_of(request).filter(|_| !self.lost.is_empty())?;
+        let id = request.segment().filter(|_| !self.lost.is_empty())?;
         self.lost(id).cloned()
     }
 
@@ -434,35 +434,4 @@ fn may_wait(request: &Request) -> bool {
         request,
         Request::Leave | Request::Promote | Request::MakeRoom { .. }
     )
-}
-
-/// The segment that a request is about.
-fn segment_of(request: &Request) -> Option<SegmentId> {
-    match request {
-        Request::Open { .. }
-        | Request::Leave
-        | Request::Promote
-        | Request::MakeRoom { .. }
-        | Request::Sysv(_) => None,
-        Request::Call { call, .. } => match call {
-            Call::Declare { segment, .. }
-            | Call::Close { segment }
-            | Call::Name { segment, .. } => Some(*segment),
-            other => other.key().map(|key| key.segment),
-        },
-        Request::Lock { key } => Some(key.segment),
-        Request::Watch { segment, .. }
-        | Request::Pin { segment, .. }
-        | Request::PinShort { segment, .. }
-        | Request::Redeem { segment }
-        | Request::Unpin { segment, .. }
-        | Request::Advise { segment, .. }
-        | Request::Purge { segment, .. }
-        | Request::WatchRange { segment, .. }
-        | Request::Publish { segment, .. }
-        | Request::Hold { segment }
-        | Request::EndHold { segment }
-        | Request::FilePages { segment, .. }
-        | Request::FilePagesDone { segment, .. } => Some(*segment),
-    }
 }
