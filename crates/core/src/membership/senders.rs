@@ -1,4 +1,4 @@
-//! Who has sent a datagram, and whether this node takes it.
+//! The sender of a datagram: a member, whose messages this node takes, or none.
 
 use super::{Membership, Standing};
 use crate::effect::Effect;
@@ -16,7 +16,7 @@ pub(crate) enum SentBy {
     /// A living member, which addresses this node in this cluster.
     Member,
     Stranger,
-    /// Somebody who follows a newer coordinator, which does not count this node among the members.
+    /// A node of a newer coordinator, for which this node is no member.
     Successor,
 }
 
@@ -36,12 +36,7 @@ impl Membership {
     }
 
     /// This node does not admit hosts: it tells the host the coordinator's address.
-    pub(crate) fn redirect(
-        &self,
-        cx: &mut Cx<'_>,
-        host: (SocketAddr, u8),
-        join: &Join,
-    ) {
+    pub(crate) fn redirect(&self, cx: &mut Cx<'_>, host: (SocketAddr, u8), join: &Join) {
         let coordinator = cx.shell.view.member(cx.coordinator());
         let Some(to) = coordinator.map(|member| member.address) else {
             return;
@@ -53,7 +48,7 @@ impl Membership {
         cx.send_to_host(host, message);
     }
 
-    /// Who has sent a datagram. A member that was declared dead is told so, because it must not go
+    /// The sender of a datagram. A member that was declared dead is told so, because it must not go
     /// on alone.
     pub(crate) fn sender(
         &self,
@@ -133,7 +128,7 @@ mod tests {
     use crate::time::Time;
     use pagemesh_wire::{Incarnation, NodeId, PublicKey, Term};
 
-    /// Who has sent a heartbeat, and what is sent back.
+    /// The sender of a heartbeat, and the messages that it is answered by.
     fn sent(
         shell: &mut Shell,
         coordinates: bool,

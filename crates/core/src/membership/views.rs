@@ -1,4 +1,4 @@
-//! What is new in a member view.
+//! The changes that a member view brings: nodes that joined, and nodes that ended.
 
 use super::Membership;
 use crate::event::Event;
@@ -6,7 +6,7 @@ use crate::shell::Cx;
 use pagemesh_wire::NodeId;
 use pagemesh_wire::peer::{Health, Member, MemberView, Numbered, Refusal, ViewChange};
 
-/// What a view that a coordinator tells means to this node.
+/// The meaning of a coordinator's view for this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ViewNews {
     /// This node knows a newer one, or has promised to believe no such coordinator.
