@@ -18,7 +18,7 @@ use crate::shell::Cx;
 use crate::sync::{Barriers, Conditions, EarlyArrivals, Locks};
 use crate::sysv::Sysv;
 use crate::timers::Timer;
-use crate::trapping::{Trapping, Waiting};
+use crate::trapping::{Delayed, Trapping};
 use pagemesh_wire::local::View;
 use pagemesh_wire::peer::{Access, Refusal, Subject};
 use pagemesh_wire::{ClientId, MappingId, PageIndex, SegmentId};
@@ -36,6 +36,7 @@ mod payloads;
 mod promotion;
 mod rejoin;
 mod resumption;
+mod trapping;
 mod upgrade;
 
 /// All services of a node.
@@ -270,7 +271,7 @@ impl Services {
         }
         if let Some(segment) = self.segments.get_mut(&id) {
             if self.trapping.delays(cx, segment) {
-                return self.trapping.wait(Waiting::Fault(mapping, page, access));
+                return self.trapping.wait(Delayed::Fault(mapping, page, access));
             }
             let pages = segment.info.spec.size.pages().map_or(0, |pages| pages.0);
             let who = Who {

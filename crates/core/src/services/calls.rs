@@ -14,7 +14,7 @@ use crate::shell::Cx;
 use crate::steps::Step;
 use crate::sync::Early;
 use crate::sysv::Others;
-use crate::trapping::Waiting;
+use crate::trapping::Delayed;
 use pagemesh_wire::peer::{self, Call, Health, Refusal};
 use pagemesh_wire::sysv;
 use pagemesh_wire::{CallId, ClientId, NodeId, SegmentId, Ticket};
@@ -84,7 +84,7 @@ impl Services {
     /// Executes a call; it is called once for each call.
     pub(crate) fn execute(&mut self, cx: &mut Cx<'_>, caller: Caller, call: Call) {
         if self.delays_call(cx, caller, &call) {
-            return self.trapping.wait(Waiting::Call(caller, call));
+            return self.trapping.wait(Delayed::Call(caller, call));
         }
         let reply = match call {
             Call::Probe => peer::Reply::Done,

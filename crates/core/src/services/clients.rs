@@ -10,7 +10,7 @@ use crate::policies::{Gone, ProgramRequest};
 use crate::segments::open;
 use crate::shell::Cx;
 use crate::sysv::Why;
-use crate::trapping::Waiting;
+use crate::trapping::Delayed;
 use pagemesh_wire::peer::{Call, Refusal};
 use pagemesh_wire::{ClientId, PageCount, PageIndex, SegmentId, Ticket};
 
@@ -100,7 +100,7 @@ impl Services {
             return None;
         }
         if self.delays_request(cx, &request) {
-            let waiting = Waiting::Request(ticket, client, request);
+            let waiting = Delayed::Request(ticket, client, request);
             self.trapping.wait(waiting);
             return None;
         }

@@ -4,7 +4,7 @@ use super::Services;
 use crate::global::{Begin, Budgets, Frames, MemoryReport};
 use crate::input::Request;
 use crate::shell::Cx;
-use crate::trapping::Waiting;
+use crate::trapping::Delayed;
 use pagemesh_wire::peer::{self, AgeSummary, Message, Policy, Refusal};
 use pagemesh_wire::{ClientId, NodeId, Ticket};
 
@@ -53,7 +53,7 @@ impl Services {
     /// The host gives more memory, or less.
     pub(crate) fn budgets(&mut self, cx: &mut Cx<'_>, budgets: Budgets) {
         if self.delays_budgets(cx, budgets) {
-            return self.trapping.wait(Waiting::Budgets(budgets));
+            return self.trapping.wait(Delayed::Budgets(budgets));
         }
         cx.shell.memory.budgets = budgets;
         self.global.give_back(cx);

@@ -1,7 +1,7 @@
 //! Segments whose accesses the kernel serves until something else than this node's processes concerns
 //! their pages.
 
-use crate::common::{CLIENT, Cluster, MAPPING};
+use crate::common::{CLIENT, Cluster};
 use core::time::Duration;
 use pagemesh_core::{Budgets, Effect, Input, PageRange, Reply, Request};
 use pagemesh_wire::local::Advice;
@@ -192,15 +192,7 @@ fn no_access_finds_a_page_of_a_membership_that_has_ended() {
     let evicted = |(node, effect): &&(NodeId, Effect)| matches!(effect, Effect::Evict { pages, .. } if (*node, pages.count) == (N2, 3));
     assert_eq!(cluster.done.iter().filter(evicted).count(), 1);
     cluster.forget();
-    let (mapping, page, access) = (MAPPING, PageIndex(USED.start), Access::Read);
-    cluster.input(
-        N2,
-        Input::Fault {
-            mapping,
-            page,
-            access,
-        },
-    );
+    cluster.touch(N2, USED.start, Access::Read);
     let failed = |(_, effect): &(NodeId, Effect)| match effect {
         Effect::Fail { segment, why, .. } => {
             *segment == id && matches!(why, Refusal::DeclaredDead { .. })
