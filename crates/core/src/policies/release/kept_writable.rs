@@ -7,6 +7,9 @@
 //! look, its node would name the page in every interval, and other nodes would request diffs in
 //! vain.
 //!
+//! Where the segment has replicas, the backup gets the diff of every page named, and applies it. So
+//! all pages kept writable are looked at there, from the first barrier on.
+//!
 //! A diff that is applied in place to such a page ends no interval for it: what was stored before
 //! is named later, as if it had been stored later. A node that must see it synchronizes with this
 //! node after that.
@@ -29,9 +32,10 @@ const NOT_BEFORE: u8 = 4;
 /// Pages looked at before one barrier at most. The other ones are named without a look.
 const LOOKED_AT: usize = 64;
 
-/// Pages guessed to be stored to that are looked at besides: those of a thousand walks. A look takes
-/// a microsecond; to name a page that did not change takes it from nodes that use it.
-const GUESSED: usize = 8192;
+/// Pages guessed to be stored to that are looked at besides, and pages looked at where the segment has
+/// replicas: those of a thousand walks. A look takes a microsecond; to name a page that did not change
+/// takes it from nodes that use it.
+const MANY: usize = 8192;
 
 /// Whether a page may be kept writable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -57,8 +61,13 @@ impl Staying {
 
 impl Pages {
     /// The diff of a page was made, and the page stays writable.
-    pub(super) fn keeps_writable(&mut self, index: PageIndex) {
+    pub(super) fn keeps_writable(&mut self, index: PageIndex, replicated: bool) {
         self.kept_writable.insert(index);
+        if let Some(page) = self.get_mut(&index).filter(|_| replicated)
+            && page.staying.for_locks == 0
+        {
+            page.staying.looks = Some(0);
+        }
     }
 
     /// Whether the page was kept writable when its diff was made.
@@ -68,16 +77,17 @@ impl Pages {
     }
 
     /// Pages of which the driver is asked, before a barrier is reached, whether they were stored
-    /// to: they were kept writable, and have turned out unchanged before.
-    pub(super) fn to_be_looked_at(&self) -> Vec<PageIndex> {
+    /// to: they were kept writable, and have turned out unchanged before, or the segment has replicas.
+    pub(super) fn to_be_looked_at(&self, replicated: bool) -> Vec<PageIndex> {
+        let at_most = if replicated { MANY } else { LOOKED_AT };
         let rests = |index: &&PageIndex| {
             let page = self.get(index);
             page.is_some_and(|page| page.staying.looks.is_some())
         };
         let kept_writable = self.kept_writable.difference(&self.guessed).filter(rests);
-        let guessed = self.guessed.iter().take(GUESSED);
+        let guessed = self.guessed.iter().take(MANY);
         guessed
-            .chain(kept_writable.take(LOOKED_AT))
+            .chain(kept_writable.take(at_most))
             .copied()
             .collect()
     }

@@ -206,7 +206,7 @@ impl Release {
         let stays = !leaves && writable && page.stays_writable();
         page.blank = false;
         if stays {
-            self.pages.keeps_writable(index);
+            self.pages.keeps_writable(index, self.replicas.on);
         } else {
             page.twin = false;
             page.rights = page.rights.min(Rights::Read);

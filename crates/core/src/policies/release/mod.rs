@@ -432,7 +432,7 @@ impl Hooks for Release {
     }
 
     fn kept_writable(&self) -> Vec<PageIndex> {
-        self.pages.to_be_looked_at()
+        self.pages.to_be_looked_at(self.replicas.on)
     }
 
     fn called(&mut self, cx: &mut Cx<'_>, caller: Caller, body: &Payload) {

@@ -340,7 +340,11 @@ impl Release {
             }
         }
         self.pump_keeps(cx);
-        self.repair(cx, false);
+        // To look through all pages at each resend would cost as much as what is resent.
+        let looks = self.replicas.looks.take_if(|at| *at <= cx.now);
+        if looks.is_some() || self.replicas.repair.is_some() {
+            self.repair(cx, false);
+        }
     }
 
     /// This node is no member any more.

@@ -455,3 +455,20 @@ fn all_pages_of_a_request_are_protected_before_the_first_is_sent() {
         ["protect", "protect", "CopyReply→n3", "CopyReply→n3"]
     );
 }
+
+/// What is named goes to the backup in any case.
+#[test]
+fn where_there_are_replicas_pages_kept_writable_are_looked_at_first() {
+    for (replicas, looked_at) in [(false, vec![]), (true, vec![PAGE])] {
+        let mut bench = Bench::new();
+        named_to_stay(&mut bench);
+        bench.policy.replicas.on = replicas;
+        bench.diff_requested();
+        assert_eq!(state(&bench), "kept writable");
+        assert_eq!(bench.policy.kept_writable(), looked_at);
+        // A look that finds it unchanged spares it; without one it is named.
+        let untouched = looked_at.iter().copied().collect();
+        let named = bench.policy.pages.written(&untouched);
+        assert_eq!(named.contains(&PAGE), !replicas);
+    }
+}
