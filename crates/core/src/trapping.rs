@@ -98,6 +98,12 @@ impl Trapping {
         self.wait(Delayed::Message(from, message));
     }
 
+    /// Other budgets than those that wait here count.
+    pub(crate) fn forget_budgets(&mut self) {
+        let is_budgets = |waiting: &Delayed| matches!(waiting, Delayed::Budgets(_));
+        self.waiting.retain(|waiting| !is_budgets(waiting));
+    }
+
     /// A request is withdrawn. True if it waited here.
     pub(crate) fn cancel(&mut self, ticket: Ticket) -> bool {
         let before = self.waiting.len();

@@ -52,6 +52,7 @@ impl Services {
 
     /// The host gives more memory, or less.
     pub(crate) fn budgets(&mut self, cx: &mut Cx<'_>, budgets: Budgets) {
+        self.trapping.forget_budgets();
         if self.delays_budgets(cx, budgets) {
             return self.trapping.wait(Delayed::Budgets(budgets));
         }

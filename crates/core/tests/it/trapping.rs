@@ -229,6 +229,36 @@ fn a_second_node_waits_for_all_of_many_pages() {
     assert!(cluster.sent.iter().any(data));
 }
 
+/// The host has memory enough again before the pages are known.
+#[test]
+fn the_last_budgets_count() {
+    let mut cluster = Cluster::that_traps_late(2);
+    let id = cluster.segment_on([N2], sequential(), 40_000).id;
+    cluster.framed = vec![PageRange {
+        segment: id,
+        first: PageIndex(0),
+        count: 30_000,
+    }];
+    let mib = |mib: u32| Budgets {
+        memory: PageCount(256 * mib),
+        ..Budgets::default()
+    };
+    let bounded = Budgets {
+        frames: PageCount(1),
+        ..mib(1)
+    };
+    cluster.input(N2, Input::Budgets(bounded));
+    assert_ne!(
+        cluster.node(N2).memory().budget,
+        bounded.memory.0,
+        "it waits"
+    );
+    cluster.input(N2, Input::Budgets(mib(2)));
+    cluster.pass(Duration::from_millis(1));
+    assert_eq!(cluster.node(N2).frames_used(), 30_000);
+    assert_eq!(cluster.node(N2).memory().budget, mib(2).memory.0);
+}
+
 /// A daemon that was replaced while it did as it was told is told so once more.
 #[test]
 fn pages_may_be_told_twice() {
