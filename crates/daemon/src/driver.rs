@@ -344,7 +344,7 @@ impl Driver {
     pub(crate) fn pages_known(&self) -> u64 {
         let segments = self.node.segments();
         segments
-            .filter_map(|info| self.node.inspect(info.id, PageIndex(0), 0))
+            .filter_map(|info| self.inspected(info.id, PageIndex(0), 0))
             .map(|inspection| inspection.known)
             .sum()
     }

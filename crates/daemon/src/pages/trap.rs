@@ -22,7 +22,7 @@ impl Pages {
     }
 
     /// The pages of a segment that have frames.
-    fn framed(&self, id: SegmentId) -> io::Result<Vec<PageRange>> {
+    pub(crate) fn framed(&self, id: SegmentId) -> io::Result<Vec<PageRange>> {
         let Some(segment) = self.segments.get(id) else {
             return Ok(Vec::new());
         };

@@ -2,13 +2,15 @@
 
 use super::Answer;
 use crate::driver::Driver;
-use pagemesh_core::{MemoryReport, Time};
+use pagemesh_core::{Inspection, MemoryReport, PageRange, Rights, Time};
 use pagemesh_os::clock;
 use pagemesh_os::memfd;
 use pagemesh_os::udp::headers;
-use pagemesh_wire::local::{ControlStatus, DiskState, NodeStatus, PageReport, PathInfo, Reply};
+use pagemesh_wire::local::{
+    ControlStatus, DiskState, NodeStatus, PageLine, PageReport, PathInfo, Reply,
+};
 use pagemesh_wire::peer::{Health, Refusal};
-use pagemesh_wire::{ByteLen, ClientId, NodeId, PageIndex, SegmentId};
+use pagemesh_wire::{ByteLen, ClientId, NodeId, NodeSet, PageIndex, SegmentId};
 
 /// Pages in one report: as many as surely fit in a packet.
 const REPORTED: usize = 1000;
@@ -32,10 +34,8 @@ impl Driver {
     pub(super) fn inspect(&self, name: &str, first: PageIndex, limit: u32) -> Answer {
         let info = self.node.segment_named(name).ok_or(Refusal::NotFound)?;
         let limit = usize::try_from(limit).unwrap_or(REPORTED).min(REPORTED);
-        let seen = self
-            .node
-            .inspect(info.id, first, limit)
-            .ok_or(Refusal::NotFound)?;
+        let seen = self.inspected(info.id, first, limit);
+        let seen = seen.ok_or(Refusal::NotFound)?;
         Ok(Some(Reply::Pages(PageReport {
             info: info.clone(),
             known: seen.known,
@@ -45,6 +45,23 @@ impl Driver {
             unreplicated: seen.unreplicated,
             pages: seen.pages,
         })))
+    }
+
+    /// The state of some pages of a segment here. Until it is trapped, all that have frames were used by
+    /// processes of this node alone.
+    pub(crate) fn inspected(
+        &self,
+        id: SegmentId,
+        first: PageIndex,
+        limit: usize,
+    ) -> Option<Inspection> {
+        let seen = self.node.inspect(id, first, limit)?;
+        if self.node.is_trapped(id) {
+            return Some(seen);
+        }
+        let me = self.node.id()?;
+        let framed = self.executor.pages.framed(id).unwrap_or_default();
+        Some(used_here_alone(me, &framed, first, limit))
     }
 
     /// What this node knows of pages, for a process that saves the segment.
@@ -121,6 +138,32 @@ impl Driver {
         counters.extend(memory(&self.node.memory()));
         counters.extend(self.troubles.counters());
         counters
+    }
+}
+
+fn used_here_alone(me: NodeId, framed: &[PageRange], first: PageIndex, limit: usize) -> Inspection {
+    let count = framed.iter().map(|run| u64::from(run.count)).sum();
+    let from_here = framed
+        .iter()
+        .filter(|run| run.first.0 + run.count > first.0);
+    let pages = from_here.flat_map(|run| run.iter().map(|(_, page)| page));
+    let line = |page| PageLine {
+        page,
+        rights: Rights::Write as u8,
+        owner: true,
+        hint: me,
+        version: 0,
+        copies: NodeSet::EMPTY,
+        queued: 0,
+    };
+    let asked = pages.filter(|page| *page >= first).take(limit);
+    Inspection {
+        known: count,
+        readable: count,
+        writable: count,
+        owned: count,
+        unreplicated: 0,
+        pages: asked.map(line).collect(),
     }
 }
 

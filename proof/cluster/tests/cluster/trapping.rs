@@ -61,6 +61,14 @@ fn a_segment_of_one_node_has_no_faults_and_a_second_node_finds_all_of_it() {
         let read = read.map().unwrap();
         assert_eq!(load(&read, PAGE_SIZE), 1, "{name}: to read only");
         assert_eq!(faults(&cluster), 0, "{name}");
+        let seen = cluster.mesh(0).inspect(name, 3, 2).unwrap();
+        let shown: Vec<_> = seen.pages.iter().map(|line| line.page.0).collect();
+        let stored_to = PAGES - PAGES.div_ceil(3);
+        assert_eq!(
+            (seen.owned, shown),
+            (stored_to as u64, vec![4, 5]),
+            "{name}: what the kernel served"
+        );
         let other = cluster.map(1, name);
         expect_filled(&other, name);
         assert_eq!(cluster.counter(0, "segments_trapped"), 1);
