@@ -1,12 +1,13 @@
 //! `bench far`: what a page costs that is not in memory. A private segment's pages come from a donor,
 //! beside the raw exchange of the same bytes; the pages of a process in a memory control group come
-//! from swap space: a file, memory of the cluster by `pagemesh swap`, and zram. One after the other
-//! in each round, with quiet processors and beside a companion.
+//! from swap space: a file, memory of the cluster by `pagemesh swap`, zram, and memory of another host
+//! by NBD. One after the other in each round, with quiet processors and beside a companion.
 //!
 //! Of each memory a sixteenth is here, so that nearly every touch is a miss, and the median is one.
 //! That no more is resident is asserted by what the kernel counts.
 
 mod group;
+mod nbd;
 mod space;
 
 use super::agent::Order;

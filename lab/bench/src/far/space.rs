@@ -1,6 +1,7 @@
 //! Swap spaces beside private memory, each used for as long as it is measured.
 
 use super::super::testbed::Testbed;
+use super::nbd::Nbd;
 use anyhow::{Context, Result, ensure};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ pub(super) enum Space {
     Cluster,
     /// Compressed memory of this host.
     Zram,
-    /// A block device of another host, by the kernel's NBD over TCP.
+    /// Memory of another host, by NBD over TCP.
     Nbd,
 }
 
@@ -26,6 +27,7 @@ pub(super) enum Used {
     Cluster(Box<Command>),
     /// The number of the device.
     Zram(String),
+    Nbd(Box<Nbd>),
 }
 
 /// Makes zram devices, and removes them.
@@ -96,11 +98,9 @@ impl Space {
                 used.map(|()| Used::Zram(number))
             }
             Self::Nbd => {
-                ensure!(
-                    Path::new("/dev/nbd0").exists(),
-                    "this kernel has no nbd, or it is not loaded (modprobe nbd)"
-                );
-                anyhow::bail!("swap over the kernel's nbd is not measured yet")
+                let nbd = Nbd::start(testbed, &size)?;
+                swap_on(nbd.device())?;
+                Ok(Used::Nbd(Box::new(nbd)))
             }
         }
     }
@@ -114,7 +114,8 @@ impl Used {
                 run("swapoff", [path.as_os_str()])?;
                 std::fs::remove_file(&path).with_context(|| path.display().to_string())
             }
-            Self::Cluster(mut off) => done(&mut off),
+            Self::Cluster(mut off) => done(&mut off).map(drop),
+            Self::Nbd(nbd) => run("swapoff", [nbd.device().as_os_str()]),
             Self::Zram(number) => {
                 run("swapoff", [format!("/dev/zram{number}").as_ref()])?;
                 let remove = Path::new(ZRAM).join("hot_remove");
@@ -129,18 +130,25 @@ fn swap_on(path: &Path) -> Result<()> {
     run("swapon", [path.as_os_str()])
 }
 
-fn run<const N: usize>(program: &str, arguments: [&OsStr; N]) -> Result<()> {
-    // A user's path may lack the places of programs for administrators.
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    done(Command::new(program).args(arguments).env("PATH", path))
+pub(super) fn run<const N: usize>(program: &str, arguments: [&OsStr; N]) -> Result<()> {
+    done(administrator(program).args(arguments)).map(drop)
 }
 
-fn done(command: &mut Command) -> Result<()> {
+/// A program for administrators: a user's path may lack their places.
+pub(super) fn administrator(program: &str) -> Command {
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    let mut command = Command::new(program);
+    command.env("PATH", path);
+    command
+}
+
+/// Lets it run to its end, and returns what it printed.
+pub(super) fn done(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
         .output()
         .with_context(|| format!("starting {name}"))?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{name}: {}", said.trim());
-    Ok(())
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

@@ -55,7 +55,7 @@ pub(crate) fn need(programs: &[&str], packages: &str) -> Result<()> {
     Ok(())
 }
 
-fn found(program: &str) -> bool {
+pub(crate) fn found(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
