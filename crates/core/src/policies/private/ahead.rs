@@ -1,7 +1,8 @@
 //! Asking for pages before they are touched: from donors together, from the disk in runs.
 
-use super::Private;
 use super::page::Place;
+use super::{Private, rights_for};
+use crate::effect::{Effect, Mappings, PageRange, Source};
 use crate::event::Event;
 use crate::policies::hooks::Who;
 use crate::prefetch::{Ahead, Burst, Prefetch, WillneedRanges, quiet};
@@ -10,6 +11,9 @@ use crate::timers::Timer;
 use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::Access;
 use pagemesh_wire::{MappingId, NodeId, PageIndex, SegmentId};
+
+/// Pages filled with zeros by one effect at most: others wait meanwhile.
+const RUN: usize = 64;
 
 impl Private {
     /// A thread faulted at a page that is not here: asks ahead if the process walks.
@@ -34,12 +38,52 @@ impl Private {
         let pages: Vec<_> = burst.pages().collect();
         self.tend(cx, pages.len() as u32);
         let mut asked = SortedMap::new();
+        let mut zeros = Vec::new();
         for (step, page) in pages.into_iter().enumerate() {
             let mark = step == 0;
-            let ahead = Ahead { mapping, mark };
-            self.begin_ahead(cx, (ahead, Some(burst.access)), page, &mut asked);
+            if self.pages.contains_key(&page) {
+                let ahead = Ahead { mapping, mark };
+                self.begin_ahead(cx, (ahead, Some(burst.access)), page, &mut asked);
+            } else if !mark {
+                zeros.push(page);
+            }
         }
         self.ask_all(cx, asked);
+        self.fill_zeros(cx, (mapping, burst.access), zeros);
+    }
+
+    /// Fills frames with zeros where a thread is about to come for the first time, neighbours by one
+    /// call of the kernel. One that is never stored to all the same costs a write to the disk.
+    fn fill_zeros(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (mapping, access): (MappingId, Access),
+        mut pages: Vec<PageIndex>,
+    ) {
+        pages.truncate(self.room(cx) as usize);
+        // A walk may go backward.
+        pages.sort_unstable();
+        let rights = rights_for(access);
+        let mappings = Mappings::One(mapping);
+        for page in &pages {
+            self.hold(cx);
+            self.framed(cx.now, *page, rights);
+        }
+        let is_run = |one: &PageIndex, next: &PageIndex| one.0 + 1 == next.0;
+        for run in pages.chunk_by(is_run).flat_map(|run| run.chunks(RUN)) {
+            let pages = PageRange {
+                segment: self.segment,
+                first: run[0],
+                count: run.len() as u32,
+            };
+            let source = Source::Zero;
+            cx.push(Effect::Fill { pages, source });
+            cx.push(Effect::Map {
+                mappings,
+                pages,
+                rights,
+            });
+        }
     }
 
     /// Opens a request ahead for a page that a donor has; one that is on the disk is read now.

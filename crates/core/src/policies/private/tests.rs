@@ -65,6 +65,18 @@ impl Bench {
         }
     }
 
+    /// A segment whose pages all fit into memory.
+    fn roomy() -> Self {
+        let chosen = Policy::Private {
+            local: PageCount(1 << 16),
+            backing: Backing::File,
+        };
+        Self {
+            policy: Private::open(segment(), 9, chosen).unwrap().unwrap(),
+            ..Self::new(Backing::File, &[])
+        }
+    }
+
     /// From now on pages of others are dropped for pages that are sent.
     fn be_scarce(&mut self) {
         let plan = EpochPlan {
@@ -541,4 +553,25 @@ fn only_the_home_may_open_it_and_no_child_inherits_it() {
     let why = bench.policy.may_open(DONOR).unwrap_err().to_string();
     assert!(why.contains("only n1"), "{why}");
     assert!(!bench.policy.is_inherited());
+}
+
+#[test]
+fn a_walk_through_new_memory_stops_once_in_a_few_pages() {
+    let mut bench = Bench::roomy();
+    bench.fault(0, Access::Write);
+    bench.fault(1, Access::Write);
+    let third = bench.fault(2, Access::Write);
+    let ahead = ["fill 2 Zero", "map 2 Write", "fill 4 Zero", "map 4 Write"];
+    assert_eq!(third, ahead);
+    assert_eq!(bench.policy.held, 6, "pages 4 to 6 have frames");
+    let next = bench.fault(3, Access::Write);
+    let ahead = ["fill 3 Zero", "map 3 Write", "fill 8 Zero", "map 8 Write"];
+    assert_eq!(next, ahead);
+    // A thread that goes backward, and only loads.
+    let mut bench = Bench::roomy();
+    for page in [8, 7, 6] {
+        bench.fault(page, Access::Read);
+    }
+    let here = bench.policy.pages.keys().map(|page| page.0);
+    assert_eq!(here.collect::<Vec<_>>(), [2, 3, 4, 6, 7, 8]);
 }

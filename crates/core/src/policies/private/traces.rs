@@ -374,7 +374,7 @@ fn run(trace: &[(u32, Access)], pages: u32) -> Counts {
 fn pages_are_found_nearly_as_often_as_with_lru_and_far_more_often_in_a_loop() {
     let eighth = (LOCAL * 9 / 8) as usize;
     let all: [(&str, Memory, f64); 5] = [
-        ("passes", passes(eighth), 0.45),
+        ("passes", passes(eighth), 0.5),
         ("sort", sort(eighth), 0.5),
         ("search", search(eighth), 1.25),
         ("table, an eighth too large", table(eighth), 1.4),
