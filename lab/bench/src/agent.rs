@@ -82,6 +82,8 @@ pub(super) enum Order {
     Forge { to: SocketAddr, rate: u32 },
     /// Load or store every word of the first pages; answers with one time.
     Walk { pages: u32, write: bool },
+    /// Store every word of so many new pages of a memfd; answers with one time.
+    FillMemfd { pages: u32 },
     /// Load one word of each page, dealt to so many threads; answers with one time.
     Crowd { pages: Vec<u32>, threads: u32 },
     /// Take and release a lock for so long, with pauses; answers with how often.
@@ -284,6 +286,7 @@ impl Actor {
                 timed(*count, || barrier.wait().map_err(Into::into))
             }
             Order::Walk { pages, write } => walk::walk(self.mapping()?, *pages, *write),
+            Order::FillMemfd { pages } => walk::fill_memfd(*pages),
             Order::Crowd { pages, threads } => walk::crowd(self.mapping()?, pages, *threads),
             Order::Contend {
                 millis,

@@ -127,6 +127,7 @@ impl Stream {
             }
         }
         if self.policy.is_none() && self.link.is_none_or(|link| link == Link::Unshaped) {
+            self.alone(&mut report)?;
             random(&mut report)?;
             crowd(&mut report)?;
         }
@@ -186,11 +187,12 @@ impl Stream {
         }
         let pages = self.pages(link);
         let mut took: [Samples; PHASES.len()] = Default::default();
-        let mut tcp = Samples::default();
+        let (mut tcp, mut memfd) = <(Samples, Samples)>::default();
         for round in 0..self.rounds {
             let name = format!("bench.phases.{round}");
             testbed.open_with(&name, pages, policy)?;
             tcp.extend(testbed.tcp(u64::from(pages) * 4096)?);
+            memfd.extend(testbed.ask(1, &Order::FillMemfd { pages })?);
             for phase in turns() {
                 let (_, agent, write) = PHASES[phase];
                 took[phase].extend(testbed.ask(agent, &Order::Walk { pages, write })?);
@@ -204,6 +206,33 @@ impl Stream {
             report.rate(name, bytes, samples, Some(("tcp", &tcp)));
             report.waited(self.waiting.name());
         }
+        let name = format!("first_fill/{policy}/{}/{}", link.name(), kind.name());
+        report.rate(name, bytes, &took[0], Some(("memfd", &memfd)));
+        report.waited(self.waiting.name());
+        Ok(())
+    }
+
+    /// The same first phase where no other node has the segment, beside a memfd.
+    fn alone(&self, report: &mut Report) -> Result<()> {
+        let mut testbed = testbed(Encryption::Plain, self.waiting, self.mtu)?;
+        let pages = self.pages(Link::Unshaped);
+        for policy in POLICIES.into_iter().chain(["private"]) {
+            let (mut fill, mut memfd) = <(Samples, Samples)>::default();
+            for round in 0..=self.rounds {
+                let name = format!("bench.alone.{policy}.{round}");
+                testbed.ask(1, &open(policy, &name, pages))?;
+                memfd.extend(testbed.ask(1, &Order::FillMemfd { pages })?);
+                fill.extend(testbed.ask(1, &Order::Walk { pages, write: true })?);
+                testbed.ask(1, &Order::Remove { name })?;
+                if round == 0 {
+                    (fill, memfd) = Default::default();
+                }
+            }
+            let bytes = f64::from(pages) * 4096.0;
+            let name = format!("first_fill_alone/{policy}");
+            report.rate(name, bytes, &fill, Some(("memfd", &memfd)));
+            report.waited(self.waiting.name());
+        }
         Ok(())
     }
 
@@ -211,6 +240,21 @@ impl Stream {
     fn pages(&self, link: Link) -> u32 {
         let most = if link == Link::OneGbit { 128 } else { u32::MAX };
         self.size.min(most) * 256
+    }
+}
+
+/// Opens a segment that fits into memory, on one node.
+fn open(policy: &str, name: &str, pages: u32) -> Order {
+    let name = name.to_owned();
+    if policy == "private" {
+        let local = 2 * pages;
+        return Order::OpenPrivate { name, pages, local };
+    }
+    Order::OpenWith {
+        name,
+        pages,
+        policy: policy.to_owned(),
+        replicas: 0,
     }
 }
 

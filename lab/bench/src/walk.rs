@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use pagemesh::Mapping;
+use pagemesh_os::region::{Region, Shape};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,18 @@ pub(super) fn walk(mapping: &Mapping, pages: u32, write: bool) -> Result<Vec<u64
         }
     }
     std::hint::black_box(sum);
+    Ok(vec![start.elapsed().as_nanos() as u64])
+}
+
+/// Stores every byte of so many new pages of a memfd.
+pub(super) fn fill_memfd(pages: u32) -> Result<Vec<u64>> {
+    let bytes = pages as usize * 4096;
+    let mut memfd = Region::create("pagemesh-bench", Shape { words: 0, bytes })?;
+    let page = [1; 4096];
+    let start = Instant::now();
+    for room in memfd.bytes_mut().chunks_exact_mut(page.len()) {
+        room.copy_from_slice(&page);
+    }
     Ok(vec![start.elapsed().as_nanos() as u64])
 }
 
