@@ -1,5 +1,6 @@
 //! `pagemesh export`: memory of the cluster as a block device, by the NBD protocol.
 
+mod memory;
 mod server;
 
 use crate::exit::{Exit, Trouble};
@@ -10,6 +11,7 @@ use crate::output;
 use crate::units::parse_size;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
+use memory::Memory;
 use pagemesh::{Access, Mesh, Segment};
 use pagemesh_nbd::Export as Device;
 use pagemesh_wire::ByteLen;
@@ -61,7 +63,11 @@ impl Export {
         let (sender, ends) = mpsc::channel();
         interrupts.watch(move |signal| sender.send(signal).is_ok())?;
         let mapping = segment.map().context("mapping the memory")?;
-        let server = Server::start(&path, device, mapping)?;
+        let memory = match self.segment {
+            None => Memory::new(mapping),
+            Some(_) => Memory::shared(mapping),
+        };
+        let server = Server::start(&path, device, memory)?;
         let uri = uri(server.name(), &path);
         output::told(
             global.output,

@@ -103,11 +103,18 @@ fn qemu_io_reads_what_it_wrote() {
     };
     let size = SIZE.to_string();
     let export = Running::start(&cluster, "qemu", &["--size", &size, "--local", LOCAL]);
+    let said = qemu_io(&export.uri, &["read -P 0 0 24M", "write -z 0 24M"]);
+    assert!(!said.contains("failed"), "{said}");
+    assert_eq!(
+        cluster.counter(0, "kernel_faults"),
+        0,
+        "zeros take no memory"
+    );
     let said = qemu_io(
         &export.uri,
         &[
-            "read -P 0 0 24M",
             "write -P 7 1M 3M",
+            "write -P 5 4M 20M",
             "write -f -P 9 5000 100",
             "flush",
             "read -P 7 1M 3M",
@@ -117,6 +124,8 @@ fn qemu_io_reads_what_it_wrote() {
             "discard 3M 64k",
             "read -P 0 2M 1M",
             "read -P 7 1M 1M",
+            "read -P 5 4M 20M",
+            "read -P 0 0 4096",
             "length",
         ],
     );

@@ -1,8 +1,8 @@
 //! The socket of an export, and a thread for each client.
 
+use super::memory::Memory;
 use anyhow::{Context as _, Result, bail};
-use pagemesh::Mapping;
-use pagemesh_nbd::{Agreed, Export, Fault, Store, negotiate, transmit};
+use pagemesh_nbd::{Agreed, Export, Fault, negotiate, transmit};
 use rustix::fs::Mode;
 use std::collections::BTreeMap;
 use std::io;
@@ -47,11 +47,11 @@ struct Clients {
 
 impl Server {
     /// Listens, and serves in threads of its own.
-    pub(super) fn start(path: &Path, device: Export, mapping: Mapping) -> Result<Self> {
+    pub(super) fn start(path: &Path, device: Export, memory: Memory) -> Result<Self> {
         let listener = listen(path)?;
         let shared = Arc::new(Shared {
             device,
-            memory: Memory(mapping),
+            memory,
             clients: Mutex::default(),
             left: Condvar::new(),
         });
@@ -192,33 +192,4 @@ fn serve(stream: &UnixStream, shared: &Shared) -> std::result::Result<(), Fault>
     stream.set_read_timeout(None)?;
     stream.set_write_timeout(None)?;
     transmit(stream, &shared.device, structured, &shared.memory)
-}
-
-/// The bytes of the device.
-struct Memory(Mapping);
-
-impl Store for Memory {
-    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        self.0.read(place(offset)?, bytes).map_err(io::Error::other)
-    }
-
-    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0
-            .write(place(offset)?, bytes)
-            .map_err(io::Error::other)
-    }
-
-    fn trim(&self, _: u64, _: u64) -> io::Result<()> {
-        // What bytes are afterwards does not matter: they may stay.
-        Ok(())
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        // A store is in memory when its reply is sent, and gets no safer.
-        Ok(())
-    }
-}
-
-fn place(offset: u64) -> io::Result<usize> {
-    usize::try_from(offset).map_err(io::Error::other)
 }
