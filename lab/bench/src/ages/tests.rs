@@ -23,7 +23,8 @@ fn true_lru_misses_all_of_a_loop_that_is_a_page_too_large_and_nothing_else() {
 fn a_node_fetches_what_does_not_fit_and_nothing_that_does() {
     let rounds = stores((0..6).flat_map(|_| 0..200));
     let all = replay::replay(&rounds, 300).unwrap();
-    assert_eq!((all.fetched, all.soft, all.all), (0, 0, 200));
+    assert_eq!((all.fetched, all.soft), (0, 0));
+    assert!(all.all < 50, "frames come ahead of a walk: {all:?}");
     let half = replay::replay(&rounds, 100).unwrap();
     assert!(
         half.fetched >= 5 * 100 && half.fetched < 6 * 200,
