@@ -1,8 +1,12 @@
 use super::*;
 use crate::golden::peer as golden;
 use crate::golden::peer::ask_many;
-use crate::header::{OLDEST_VERSION, PROTOCOL_VERSION};
-use crate::{ClusterId, PageIndex, Program, PublicKey, Release, Version, Versions};
+use crate::header::{HEADER_SIZE, Header, MAX_DATAGRAM, OLDEST_VERSION, PROTOCOL_VERSION};
+use crate::sysv::{self, keys};
+use crate::{
+    ClusterId, NodeId, PageIndex, Program, PublicKey, Release, SegmentId, SyncKey, Term, Version,
+    Versions,
+};
 use proptest::prelude::*;
 
 fn header() -> Header {
