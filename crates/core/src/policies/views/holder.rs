@@ -1,6 +1,7 @@
 //! The consistent copy: faults, requests for it, and its moves. It is on one node, and moves as a
 //! whole; the node that gives it away keeps an inconsistent copy.
 
+use super::backing::release_keepers;
 use super::messages::{Body, Pass, Refresh, Run, Stamp, Want, Wish};
 use super::page::{Page, Passing, Valid, Wanted};
 use super::refresh::part;
@@ -448,8 +449,9 @@ impl Views {
                 segment,
                 page: index,
             });
-            self.release_all(cx, index, &passing);
-            self.settle(cx);
+            release_keepers(cx, (segment, index), &passing);
+            let (replicas, held) = self.replicas();
+            replicas.settle(cx, held);
         }
     }
 

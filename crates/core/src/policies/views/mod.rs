@@ -3,11 +3,14 @@
 //! for a newer one.
 //!
 //! A mapping has a [`View`]: consistent or inconsistent, whole pages or their prefix, demand-driven
-//! or data-driven. [`holder`] serves faults and moves the consistent copy, [`refresh`] publishes
-//! and takes what passes by, [`listen`] knows who gets refreshes, [`census`] finds the copy again
-//! when its holder is gone, [`replicas`] and [`kept`] have contents on a second node, and [`loss`] is
-//! for pages without any copy. [`page`] is what a node knows of one page.
+//! or data-driven. [`page`] is what a node knows of one page. [`holder`] serves faults and moves the
+//! consistent copy, [`requests`] does what else programs ask for, [`refresh`] publishes and takes what
+//! passes by, [`publications`] are those of this node, [`listen`] knows who gets refreshes, [`census`]
+//! finds the copy again when its holder is gone, and [`loss`] is for pages without any copy.
+//! [`replicas`] names to a second node what this one holds, [`backing`] tells them of each page, and
+//! [`kept`] is what this node keeps for others.
 
+mod backing;
 mod census;
 mod holder;
 mod kept;
@@ -16,14 +19,15 @@ mod listen;
 mod loss;
 mod messages;
 mod page;
+mod publications;
 mod refresh;
 mod replicas;
+mod requests;
 
 use super::hooks::{Due, Gone, Hooks, Open, ProgramRequest, Waiting, Who};
-use crate::effect::{Effect, Reply, Rights, Source};
+use crate::effect::{Effect, Rights, Source};
 use crate::event::Event;
 use crate::inspection::Inspection;
-use crate::limits::{PIN_LEASE, PIN_PAGES};
 use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
@@ -32,13 +36,14 @@ use listen::Listeners;
 use messages::{Body, Stamp, Want, Wish};
 use page::{Page, Valid};
 use pagemesh_sorted::SortedMap;
-use pagemesh_wire::local::{Advice, PageLine, View};
+use pagemesh_wire::local::{PageLine, View};
 use pagemesh_wire::peer::{Access, Message, Payload, Policy, PolicyMessage, Refusal};
 use pagemesh_wire::{
     ClientId, MappingId, NodeId, NodeSet, PAGE_SIZE, PageIndex, SegmentId, Ticket,
 };
-use refresh::{Arriving, Published};
-use replicas::Replicas;
+use publications::Publications;
+use refresh::Arriving;
+use replicas::{Held, Replicas};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -85,7 +90,7 @@ pub(crate) struct Views {
     listeners: Listeners,
     /// By their first pages.
     arriving: SortedMap<PageIndex, Arriving>,
-    published: BTreeMap<PageIndex, Published>,
+    published: Publications,
     /// When to remind listeners of publications.
     remind: Option<Time>,
     /// Pages that processes watch.
@@ -93,7 +98,7 @@ pub(crate) struct Views {
     /// The next time for which the segment's timer is armed.
     armed: Option<Time>,
     /// The programs here know from the contents what a page is: one that is lost begins anew with
-    /// zeros, instead of failing ([`Advice::Renew`]).
+    /// zeros, instead of failing ([`Advice::Renew`](pagemesh_wire::local::Advice::Renew)).
     #[serde(default)]
     renews: bool,
     #[serde(default)]
@@ -118,7 +123,7 @@ impl Open for Views {
             pages: BTreeMap::new(),
             listeners: Listeners::default(),
             arriving: SortedMap::new(),
-            published: BTreeMap::new(),
+            published: Publications::default(),
             remind: None,
             watches: Vec::new(),
             armed: None,
@@ -244,188 +249,6 @@ impl Views {
         }
     }
 
-    /// Drops or hides copies, so that the next access sees newer contents (E4).
-    fn purge(&mut self, cx: &mut Cx<'_>, index: PageIndex, short: bool) {
-        let page = self.page(cx, index);
-        if page.valid == Valid::Nothing {
-            page.purged = true;
-            return;
-        }
-        page.purged = true;
-        if page.holds {
-            // Demand-driven views see the consistent copy here in any case.
-            if self.mappings.values().any(|view| view.data_driven) {
-                self.unmap(cx, index);
-            }
-            return;
-        }
-        if page.keeps.is_some()
-            && page.valid == Valid::Whole
-            && !(short && page.shown() == Valid::Whole)
-        {
-            page.veiled = Some(Valid::Nothing);
-            page.prefix_purged = false;
-            return self.unmap(cx, index);
-        }
-        if short && page.valid == Valid::Whole {
-            page.prefix_purged = true;
-            return self.unmap(cx, index);
-        }
-        page.valid = Valid::Nothing;
-        (page.prefix_purged, page.blank) = (false, false);
-        let pages = (self.segment, index).into();
-        cx.push(Effect::Evict { pages, keep: false });
-    }
-
-    /// Takes a page out of all mappings; its contents stay.
-    fn unmap(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let segment = self.segment;
-        self.drop_runs(cx, index);
-        let pages = (segment, index).into();
-        cx.push(Effect::Evict { pages, keep: true });
-        cx.push(Effect::Fill {
-            pages,
-            source: Source::Stash,
-        });
-        // While the page is passed on, the stash has the same contents, and is needed.
-        if self.page(cx, index).passing.is_none() {
-            cx.push(Effect::DropStash {
-                segment,
-                page: index,
-            });
-        }
-    }
-
-    /// Takes a page that is here out of the views of whole pages; those of short ones show it on. All
-    /// have one frame, so it leaves all views first.
-    fn unmap_supersets(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        if !self.page(cx, index).filled || self.mappings.values().all(|view| view.short) {
-            return;
-        }
-        self.unmap(cx, index);
-        let page = self.page(cx, index).clone();
-        let shown = |view: &View| view.short && page.serves(*view);
-        let mappings = self.mappings.iter().filter(|(_, view)| shown(view));
-        for (mapping, view) in mappings.map(|(m, v)| (*m, *v)).collect::<Vec<_>>() {
-            self.grant(cx, index, mapping, view);
-        }
-    }
-
-    /// Locks pages into the memory of this node (E12): the consistent copies stay. The lock fails if
-    /// some are elsewhere; they are asked for. A lock of short pages takes whole ones out of the views.
-    fn lock(
-        &mut self,
-        cx: &mut Cx<'_>,
-        who: (Ticket, ClientId),
-        (first, count): (PageIndex, u32),
-        short: bool,
-    ) {
-        if count > PIN_PAGES {
-            let why = format!("a process locks {PIN_PAGES} pages at once at most");
-            return cx.refuse(who.0, Refusal::Limit(why));
-        }
-        let pages: Vec<_> = (first.0..first.0.saturating_add(count))
-            .map(PageIndex)
-            .collect();
-        let elsewhere = pages.iter().filter(|page| !self.page(cx, **page).holds);
-        let elsewhere: Vec<_> = elsewhere.copied().collect();
-        if !elsewhere.is_empty() {
-            for page in elsewhere {
-                if self
-                    .page(cx, page)
-                    .want
-                    .as_ref()
-                    .is_none_or(|want| want.wish < Wish::Move)
-                {
-                    self.open(cx, page, Wish::Move);
-                }
-            }
-            let why = "a consistent copy is on another node and was asked for: lock again";
-            return cx.refuse(who.0, Refusal::Invalid(why.into()));
-        }
-        let until = cx.now + PIN_LEASE;
-        for page in pages {
-            self.page(cx, page).locks.push((who.1, until));
-            if short {
-                self.unmap_supersets(cx, page);
-            }
-        }
-        cx.reply(who.0, Reply::Done);
-    }
-
-    fn unlock(&mut self, cx: &mut Cx<'_>, client: ClientId, pages: &[PageIndex]) {
-        for index in pages {
-            let Some(page) = self.pages.get_mut(index) else {
-                continue;
-            };
-            let mut locks = page.locks.iter();
-            if let Some(place) = locks.position(|(holder, _)| *holder == client) {
-                page.locks.swap_remove(place);
-                self.serve_queue(cx, *index);
-            }
-        }
-    }
-
-    fn advise(&mut self, cx: &mut Cx<'_>, first: PageIndex, count: u32, advice: Advice) {
-        let end = first.0.saturating_add(count.min(RUN)).min(self.size);
-        match advice {
-            Advice::WillNeed => self.fetch(cx, first, end - first.0),
-            Advice::Renew => self.renews = true,
-            Advice::DontNeed | Advice::DontNeedShort => {
-                let short = advice == Advice::DontNeedShort;
-                for index in (first.0..end).map(PageIndex) {
-                    self.page_out(cx, index, short);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Page-out (E13): the holder's page stays, and is unmapped only. Of a short page, the prefix is
-    /// dropped, and the whole page stays, and is unmapped (E11).
-    fn page_out(&mut self, cx: &mut Cx<'_>, index: PageIndex, short: bool) {
-        let page = self.page(cx, index);
-        if page.holds && page.filled {
-            self.unmap(cx, index);
-        } else if !page.holds {
-            self.purge(cx, index, short);
-        }
-    }
-
-    /// Asks for copies of pages, in as few requests as there are holders; what gets lost is asked
-    /// for by whoever touches it.
-    fn fetch(&mut self, cx: &mut Cx<'_>, first: PageIndex, count: u32) {
-        let me = cx.me();
-        let mut runs: Vec<(NodeId, PageIndex, u32)> = Vec::new();
-        for index in (first.0..first.0 + count).map(PageIndex) {
-            let page = self.page(cx, index);
-            if page.holds || page.shown() == Valid::Whole {
-                continue;
-            }
-            let hint = page.hint;
-            match runs.last_mut() {
-                Some((to, start, length)) if *to == hint && start.0 + *length == index.0 => {
-                    *length += 1;
-                }
-                _ => runs.push((hint, index, 1)),
-            }
-        }
-        for (hint, page, count) in runs {
-            let want = Want {
-                page,
-                count,
-                wish: Wish::Whole,
-                asker: me,
-                request: cx.next_request(),
-                hops: HOPS,
-                tries: 0,
-            };
-            if hint != me && cx.is_alive(hint) {
-                self.say(cx, hint, &Body::Want(want));
-            }
-        }
-    }
-
     /// This node is no member any more: its copies are nobody's.
     fn expelled(&mut self, cx: &mut Cx<'_>) {
         let segment = self.segment;
@@ -452,9 +275,9 @@ impl Views {
             cx.refuse(ticket, Refusal::NotMember);
         }
         self.pages.clear();
-        self.published.clear();
+        self.published = Publications::default();
         self.listeners = Listeners::default();
-        self.forget_replicas(cx);
+        self.replicas.forget(cx, segment);
     }
 
     fn client_gone(&mut self, cx: &mut Cx<'_>, client: ClientId) {
@@ -507,54 +330,7 @@ impl Hooks for Views {
     }
 
     fn request(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: ProgramRequest) {
-        let (ticket, client) = who;
-        match request {
-            ProgramRequest::Watch(index) => {
-                self.watches.push((index, 1, ticket));
-                return cx.reply(ticket, Reply::Waiting);
-            }
-            ProgramRequest::WatchRange(first, count) => {
-                self.watches.push((first, count.0, ticket));
-                return cx.reply(ticket, Reply::Waiting);
-            }
-            ProgramRequest::Pin(first, count) => {
-                return self.lock(cx, who, (first, count.0), false);
-            }
-            ProgramRequest::PinShort(first, count) => {
-                return self.lock(cx, who, (first, count.0), true);
-            }
-            ProgramRequest::Publish { count, .. } | ProgramRequest::Purge(_, count, _)
-                if count.0 > RUN =>
-            {
-                let why = format!("a process purges or publishes {RUN} pages at once at most");
-                return cx.refuse(ticket, Refusal::Limit(why));
-            }
-            ProgramRequest::Publish {
-                first,
-                count,
-                short,
-                waits,
-            } => {
-                return self.publish(cx, (who, waits), (first, count.0), short);
-            }
-            ProgramRequest::Unpin(first, count) => {
-                let pages = first.0..first.0.saturating_add(count.0);
-                let pages: Vec<_> = pages.map(PageIndex).collect();
-                self.unlock(cx, client, &pages);
-            }
-            ProgramRequest::Purge(first, count, short) => {
-                for index in (first.0..first.0.saturating_add(count.0)).map(PageIndex) {
-                    self.purge(cx, index, short);
-                }
-            }
-            ProgramRequest::Advise(first, count, advice, _) => {
-                self.advise(cx, first, count.0, advice);
-            }
-            ProgramRequest::Hold | ProgramRequest::EndHold => {
-                return cx.refuse(ticket, Refusal::Invalid(ProgramRequest::NO_HOLD.into()));
-            }
-        }
-        cx.reply(ticket, Reply::Done);
+        self.requested(cx, who, request);
     }
 
     fn message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
@@ -568,7 +344,7 @@ impl Hooks for Views {
             Message::PolicyUndelivered(said) => {
                 let body = said.body.read();
                 if matches!(body, Some(Body::Keep { .. } | Body::Zeros)) {
-                    return self.backup_knows_nothing(cx, from);
+                    return self.replicas.backup_knows_nothing(cx, self.segment, from);
                 }
                 if let Some(Body::Census { page, round, .. }) = body
                     && page.0 < self.size
@@ -596,7 +372,9 @@ impl Hooks for Views {
                 self.armed = self.armed.filter(|armed| *armed > cx.now);
                 self.listeners.due(cx, self.segment);
                 self.refreshes_due(cx);
-                self.replicas_due(cx);
+                let (replicas, held) = self.replicas();
+                replicas.due(cx, held);
+                self.pump_replicas(cx);
             }
             Due::Ahead => {}
         }
@@ -677,12 +455,19 @@ impl Hooks for Views {
             },
             queued: page.queue.len() as u32,
         };
+        let held = Held {
+            segment: self.segment,
+            size: self.size,
+            published: &self.published,
+            pages: &self.pages,
+            listeners: &self.listeners.nodes,
+        };
         Inspection {
             known: self.pages.len() as u64,
             readable: count(&|page| page.holds || page.valid > Valid::Nothing),
             writable: count(&|page| page.holds),
             owned: count(&|page| page.holds),
-            unreplicated: self.unreplicated(me),
+            unreplicated: self.replicas.unreplicated(me, held),
             pages: self.pages.range(first..).take(limit).map(line).collect(),
         }
     }

@@ -3,7 +3,7 @@
 
 use super::messages::{Body, Refresh, Run, Stamp};
 use super::page::Valid;
-use super::{ASKS, MISSING, REMIND, REMINDERS, REPAIR, Views};
+use super::{ASKS, MISSING, REMIND, REPAIR, Views};
 use crate::effect::{Effect, PageRange, Reply, Source};
 use crate::event::Event;
 use crate::shell::Cx;
@@ -28,16 +28,6 @@ pub(super) struct Arriving {
     /// How often they were asked for.
     #[serde(default)]
     asked: u8,
-}
-
-/// A publication of this node, of which listeners are reminded. No two have a page in common: what a
-/// newer one has is taken out of older ones.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Published {
-    pub(super) run: Run,
-    pub(super) bytes: u16,
-    /// How often listeners were reminded.
-    pub(super) reminders: u32,
 }
 
 impl Views {
@@ -91,15 +81,8 @@ impl Views {
                 self.send_run(cx, node, (run, bytes), run.pages());
             }
         }
-        self.supersede(cx, run);
-        self.published.insert(
-            first,
-            Published {
-                run,
-                bytes,
-                reminders: 0,
-            },
-        );
+        self.supersede(run);
+        self.published.add(run, bytes);
         self.remind = Some(now + REMIND);
         self.arm(cx, now + REMIND);
         for index in run.pages() {
@@ -111,30 +94,21 @@ impl Views {
         }
         self.replicas.lacks(first);
         self.pump_replicas(cx);
-        match waits && self.replicas.on {
-            true => self.wait_for_backup(cx, (ticket, client), (first, count)),
-            false => cx.reply(ticket, Reply::Done),
+        if !waits || !self.replicas.on {
+            return cx.reply(ticket, Reply::Done);
         }
+        let (replicas, held) = self.replicas();
+        replicas.wait(cx, held, (ticket, client), (first, count));
     }
 
-    /// Takes the pages of a publication out of the ones before: what is left of those, listeners are
-    /// still reminded of.
-    pub(super) fn supersede(&mut self, cx: &Cx<'_>, run: Run) {
-        let older = self.published.values().filter(|old| old.run.meets(run));
-        for old in older.cloned().collect::<Vec<_>>() {
-            self.published.remove(&old.run.first);
-            let same_first = old.run.first == run.first;
-            let unkept = self.replicas.superseded(old.run.first, same_first);
-            for rest in old.run.without(run) {
-                // All pages of a publication have its number.
-                let version = self.page(cx, rest.first).version;
-                let number = old.run.stamp.number;
-                let stamp = Stamp { version, number };
-                let run = Run { stamp, ..rest };
-                self.published.insert(run.first, Published { run, ..old });
-                if unkept {
-                    self.replicas.lacks(run.first);
-                }
+    /// Takes the pages of a publication out of the ones before.
+    pub(super) fn supersede(&mut self, run: Run) {
+        let pages = &self.pages;
+        let version = |page| pages.get(&page).map_or(0, |page| page.version);
+        for (first, left) in self.published.supersede(run, version) {
+            if self.replicas.superseded(first, first == run.first) {
+                left.into_iter()
+                    .for_each(|first| self.replicas.lacks(first));
             }
         }
     }
@@ -424,8 +398,7 @@ impl Views {
         if !run.fits(self.size) {
             return cx.emit(Event::Malformed {});
         }
-        let known = self.published.values().filter(|known| known.run.meets(run));
-        let mut known: Vec<_> = known.map(|known| (known.run, known.bytes)).collect();
+        let mut known = self.published.meeting(run);
         known.retain(|(run, _)| run.pages().all(|page| self.page(cx, page).holds));
         let exact = known.iter().find(|(known, _)| *known == run);
         let Some((_, bytes)) = exact.copied() else {
@@ -451,22 +424,11 @@ impl Views {
     /// Reminds listeners of publications, and asks for what is lacking.
     pub(super) fn refreshes_due(&mut self, cx: &mut Cx<'_>) {
         let (now, me) = (cx.now, cx.me());
-        let mut remind = Vec::new();
-        if self.remind.take_if(|due| *due <= now).is_some() {
-            let mut lately = 0;
-            for published in self.published.values_mut() {
-                if published.reminders < REMINDERS {
-                    published.reminders += 1;
-                    lately = lately.max(published.reminders);
-                    remind.push((published.run, published.bytes));
-                }
-            }
-            self.remind = (lately > 0).then(|| now + REMIND * (1 << lately));
-        }
+        let remind = self.published.remind(now, &mut self.remind);
         let mut next = self.remind;
         for (run, bytes) in remind {
             if !self.page(cx, run.first).holds {
-                self.published.remove(&run.first);
+                self.published.withdraw(run.first);
                 continue;
             }
             for node in self.listeners.nodes.iter().filter(|node| *node != me) {

@@ -14,21 +14,23 @@
 //! `unreplicated` is not zero; the next holder has it, or something newer.
 
 use super::messages::{Body, Run};
-use super::page::Passing;
-use super::refresh::Published;
-use super::{REMINDERS, Views};
+use super::page::Page;
+use super::publications::Publications;
+use super::say;
 use crate::backoff::Backoff;
 use crate::continuation::Continuation;
 use crate::effect::Reply;
 use crate::event::Event;
 use crate::policies::backup;
 use crate::shell::Cx;
+use crate::time::Time;
+use crate::timers::Timer;
 use core::time::Duration;
 use pagemesh_wire::header::OLDEST_VERSION;
 use pagemesh_wire::peer::Refusal;
-use pagemesh_wire::{ClientId, NodeId, NodeSet, PAGE_SIZE, PageIndex, Ticket};
+use pagemesh_wire::{ClientId, NodeId, NodeSet, PageIndex, SegmentId, Ticket};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Publications that are named to the backup at a time, pages without a holder that are asked for at
 /// a time, and pages that a backup asks for at a time.
@@ -73,6 +75,32 @@ pub(super) struct Zeros {
     leaver: Option<NodeId>,
 }
 
+/// What there is to keep.
+#[derive(Clone, Copy)]
+pub(super) struct Held<'a> {
+    pub(super) segment: SegmentId,
+    /// Pages of the segment.
+    pub(super) size: u32,
+    pub(super) published: &'a Publications,
+    pub(super) pages: &'a BTreeMap<PageIndex, Page>,
+    pub(super) listeners: &'a NodeSet,
+}
+
+impl Held<'_> {
+    /// Names a publication of which all pages are here.
+    fn name(self, cx: &mut Cx<'_>, backup: NodeId, first: PageIndex) -> bool {
+        let Some(run) = self.published.at(first) else {
+            return false;
+        };
+        let holds = |page: PageIndex| self.pages.get(&page).is_some_and(|page| page.holds);
+        let all = run.pages().all(holds);
+        if all {
+            say(cx, self.segment, backup, &Body::Keep { run });
+        }
+        all
+    }
+}
+
 impl Replicas {
     /// The backup, if there is one.
     pub(super) fn backup(&self) -> Option<NodeId> {
@@ -86,6 +114,11 @@ impl Replicas {
     pub(super) fn cancel(&mut self, ticket: Ticket) -> bool {
         let over = |waiting: &mut (Ticket, ClientId, PageIndex, u32)| waiting.0 == ticket;
         self.waiting.extract_if(.., over).next().is_some()
+    }
+
+    /// Whether this node answers for the pages that never moved.
+    fn answers_for_zeros(&self, me: NodeId, segment: SegmentId) -> bool {
+        segment.home() == me || self.zeros.inherited
     }
 
     /// A publication is not the newest of its pages any more. True if the backup did not have it.
@@ -103,9 +136,29 @@ impl Replicas {
         self.pending.contains(first) || self.asked.contains(first)
     }
 
-    /// The first pages of what the backup does not have.
-    fn unkept(&self) -> impl Iterator<Item = &PageIndex> {
-        self.pending.iter().chain(&self.asked)
+    /// Publications that the backup does not have.
+    fn unkept(&self, published: &Publications) -> impl Iterator<Item = Run> {
+        let firsts = self.pending.iter().chain(&self.asked);
+        firsts.filter_map(|first| published.at(*first))
+    }
+
+    /// Whether the page is in a publication that the backup does not have.
+    fn lacks_page(&self, published: &Publications, page: PageIndex) -> bool {
+        let known = published.with(page);
+        known.is_some_and(|run| self.is_unkept(&run.first))
+    }
+
+    /// Pages that are on no second node yet, as far as this node must see to that.
+    pub(super) fn unreplicated(&self, me: NodeId, held: Held<'_>) -> u64 {
+        if !self.on {
+            return 0;
+        }
+        if self.answers_for_zeros(me, held.segment) && !self.zeros.kept {
+            return held.size.into();
+        }
+        let unkept = self.unkept(held.published);
+        let pages: u64 = unkept.map(|run| u64::from(run.count)).sum();
+        pages + self.orphans.len() as u64
     }
 
     /// The backup does not have this publication.
@@ -114,365 +167,394 @@ impl Replicas {
             self.pending.insert(first);
         }
     }
-}
-
-impl Views {
-    /// Whether this node answers for the pages that never moved.
-    fn answers_for_zeros(&self, me: NodeId) -> bool {
-        self.segment.home() == me || self.replicas.zeros.inherited
-    }
-
-    /// Publications that the backup does not have.
-    fn unkept_runs(&self) -> impl Iterator<Item = Run> {
-        let firsts = self.replicas.unkept();
-        firsts.filter_map(|first| Some(self.published.get(first)?.run))
-    }
-
-    /// Pages that are on no second node yet, as far as this node must see to that.
-    pub(super) fn unreplicated(&self, me: NodeId) -> u64 {
-        let replicas = &self.replicas;
-        if !replicas.on {
-            return 0;
-        }
-        if self.answers_for_zeros(me) && !replicas.zeros.kept {
-            return self.size.into();
-        }
-        let pages: u64 = self.unkept_runs().map(|run| u64::from(run.count)).sum();
-        pages + replicas.orphans.len() as u64
-    }
-
-    /// This node has the consistent copy, and its backup may not.
-    pub(super) fn replicate(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        if !self.replicas.on {
-            return;
-        }
-        self.materialize(cx, index);
-        let stamp = self.page(cx, index).stamp;
-        let run = Run {
-            first: index,
-            count: 1,
-            stamp,
-        };
-        self.supersede(cx, run);
-        let published = Published {
-            run,
-            bytes: PAGE_SIZE as u16,
-            // No publication: nobody is reminded of it.
-            reminders: REMINDERS,
-        };
-        self.published.insert(index, published);
-        self.replicas.lacks(index);
-        self.pump_replicas(cx);
-    }
-
-    /// The consistent copy goes from here to another node: this one keeps what it gives.
-    pub(super) fn keep_given(&mut self, cx: &mut Cx<'_>, index: PageIndex, to: NodeId) {
-        if !self.replicas.on {
-            return;
-        }
-        let (me, backup) = (cx.me(), self.replicas.backup);
-        let page = self.page(cx, index);
-        (page.keeps, page.veiled) = (Some(to), None);
-        page.kept_at = page.version.saturating_sub(1);
-        let (stamp, giver) = (page.stamp, page.giver.take());
-        let nodes = [backup, giver].into_iter().flatten();
-        let nodes: NodeSet = nodes.filter(|node| *node != to && *node != me).collect();
-        if let Some(passing) = &mut page.passing {
-            passing.keepers = nodes;
-        }
-        let run = Run {
-            first: index,
-            count: 1,
-            stamp,
-        };
-        self.supersede(cx, run);
-        self.replicas.superseded(index, false);
-        self.pump_replicas(cx);
-    }
-
-    /// The consistent copy has arrived where it went: who kept it for this node need not any more.
-    pub(super) fn release_all(&mut self, cx: &mut Cx<'_>, index: PageIndex, passing: &Passing) {
-        for node in passing.keepers.iter() {
-            self.release(cx, node, index, (passing.stamp.version, passing.to));
-        }
-    }
-
-    /// Tells a node that it need not keep a page any more, and where the consistent copy is.
-    fn release(
-        &self,
-        cx: &mut Cx<'_>,
-        to: NodeId,
-        page: PageIndex,
-        (version, holder): (u64, NodeId),
-    ) {
-        let release = Body::Release {
-            page,
-            version,
-            holder,
-        };
-        self.say(cx, to, &release);
-    }
 
     /// A request waits until the backup has these pages; at once, if there is nobody to keep them.
-    pub(super) fn wait_for_backup(
+    pub(super) fn wait(
         &mut self,
         cx: &mut Cx<'_>,
+        held: Held<'_>,
         (ticket, client): (Ticket, ClientId),
         (first, count): (PageIndex, u32),
     ) {
-        self.replicas.waiting.push((ticket, client, first, count));
-        self.settle(cx);
+        self.waiting.push((ticket, client, first, count));
+        self.settle(cx, held);
     }
 
     /// Ends the requests whose pages are kept.
-    pub(super) fn settle(&mut self, cx: &mut Cx<'_>) {
-        if self.replicas.waiting.is_empty() {
+    pub(super) fn settle(&mut self, cx: &mut Cx<'_>, held: Held<'_>) {
+        if self.waiting.is_empty() {
             return;
         }
-        let unkept: Vec<Run> = self.unkept_runs().collect();
-        let alone = self.replicas.backup.is_none();
-        let pages = &self.pages;
+        let unkept: Vec<Run> = self.unkept(held.published).collect();
+        let alone = self.backup.is_none();
         let is_over = |first: PageIndex, count: u32| {
             let meets =
                 |run: &Run| run.first.0 < first.0 + count && first.0 < run.first.0 + run.count;
-            let mut moving = pages.range(first..PageIndex(first.0 + count));
+            let mut moving = held.pages.range(first..PageIndex(first.0 + count));
             alone || !(unkept.iter().any(meets) || moving.any(|(_, page)| page.passing.is_some()))
         };
-        let over = self
-            .replicas
-            .waiting
-            .extract_if(.., |(.., first, count)| is_over(*first, *count));
-        for (ticket, ..) in over.collect::<Vec<_>>() {
+        let waiting = &mut self.waiting;
+        let over = waiting.extract_if(.., |(.., first, count)| is_over(*first, *count));
+        for (ticket, ..) in over {
             cx.reply(ticket, Reply::Done);
         }
     }
 
-    /// Chooses a backup if there is none, names what it lacks, and asks for what lost its holder.
-    pub(super) fn pump_replicas(&mut self, cx: &mut Cx<'_>) {
-        if !self.replicas.on {
-            return;
+    /// Chooses a backup if there is none, and names what it lacks. Returns when to look again, if
+    /// this node is alone.
+    pub(super) fn pump(&mut self, cx: &mut Cx<'_>, held: Held<'_>) -> Option<Time> {
+        let answers = self.answers_for_zeros(cx.me(), held.segment);
+        if self.backup.is_none() && (!self.pending.is_empty() || answers) {
+            self.backup = self.choose(cx, held);
         }
-        self.ask_for_orphans(cx);
-        let lacks = !self.replicas.pending.is_empty() || self.answers_for_zeros(cx.me());
-        if self.replicas.backup.is_none() && lacks {
-            self.replicas.backup = self.choose_backup(cx);
+        let mut again = None;
+        if let Some(backup) = self.backup {
+            self.name_to(cx, held, backup);
+        } else if self.unreplicated(cx.me(), held) > 0 {
+            again = Some(cx.now + ALONE);
         }
-        if let Some(backup) = self.replicas.backup {
-            self.name_to(cx, backup);
-        } else if self.unreplicated(cx.me()) > 0 {
-            self.arm(cx, cx.now + ALONE);
-        }
-        let waits = !self.replicas.asked.is_empty()
-            || (self.replicas.zeros.asked && !self.replicas.zeros.kept);
-        let timer = self.timer();
-        match (waits, self.replicas.backoff.take()) {
-            (true, None) => self.replicas.backoff = Some(cx.backoff(timer)),
+        let waits = !self.asked.is_empty() || (self.zeros.asked && !self.zeros.kept);
+        let timer = Timer::Segment(held.segment);
+        match (waits, self.backoff.take()) {
+            (true, None) => self.backoff = Some(cx.backoff(timer)),
             (false, Some(backoff)) => cx.end(&backoff, timer),
-            (_, backoff) => self.replicas.backoff = backoff,
+            (_, backoff) => self.backoff = backoff,
         }
-        self.settle(cx);
+        self.settle(cx, held);
+        again
     }
 
-    fn choose_backup(&self, cx: &Cx<'_>) -> Option<NodeId> {
-        let users = self.listeners.nodes.iter();
-        backup::choose(cx, users, &self.replicas.leavers, OLDEST_VERSION)
+    fn choose(&self, cx: &Cx<'_>, held: Held<'_>) -> Option<NodeId> {
+        let users = held.listeners.iter();
+        backup::choose(cx, users, &self.leavers, OLDEST_VERSION)
     }
 
-    fn name_to(&mut self, cx: &mut Cx<'_>, backup: NodeId) {
-        while self.replicas.asked.len() < FLIGHT {
-            let Some(first) = self.replicas.pending.pop_first() else {
+    fn name_to(&mut self, cx: &mut Cx<'_>, held: Held<'_>, backup: NodeId) {
+        while self.asked.len() < FLIGHT {
+            let Some(first) = self.pending.pop_first() else {
                 break;
             };
-            if self.send_keep(cx, backup, first) {
-                self.replicas.asked.insert(first);
+            if held.name(cx, backup, first) {
+                self.asked.insert(first);
             }
         }
-        let answers = self.answers_for_zeros(cx.me());
-        let replicas = &mut self.replicas;
-        let all_else = replicas.unkept().next().is_none() && replicas.orphans.is_empty();
-        if all_else && answers && !replicas.zeros.asked {
-            replicas.zeros.asked = true;
-            self.say(cx, backup, &Body::Zeros);
+        let answers = self.answers_for_zeros(cx.me(), held.segment);
+        let all_else = self.pending.is_empty() && self.asked.is_empty() && self.orphans.is_empty();
+        if all_else && answers && !self.zeros.asked {
+            self.zeros.asked = true;
+            say(cx, held.segment, backup, &Body::Zeros);
         }
     }
 
-    /// Names a publication of which all pages are here.
-    fn send_keep(&self, cx: &mut Cx<'_>, backup: NodeId, first: PageIndex) -> bool {
-        let Some(known) = self.published.get(&first) else {
-            return false;
+    /// Names again what the backup has not acknowledged, if it is time.
+    pub(super) fn due(&mut self, cx: &mut Cx<'_>, held: Held<'_>) {
+        let Some(mut backoff) = self.backoff.take() else {
+            return;
         };
-        let run = known.run;
-        let holds = |page: PageIndex| self.pages.get(&page).is_some_and(|page| page.holds);
-        let all = run.pages().all(holds);
-        if all {
-            self.say(cx, backup, &Body::Keep { run });
-        }
-        all
-    }
-
-    pub(super) fn replicas_due(&mut self, cx: &mut Cx<'_>) {
-        let timer = self.timer();
-        if let Some(mut backoff) = self.replicas.backoff.take() {
-            let due = cx.fire(&mut backoff, timer);
-            self.replicas.backoff = Some(backoff);
-            if due && let Some(backup) = self.replicas.backup {
-                for first in self.replicas.asked.clone() {
-                    if !self.send_keep(cx, backup, first) {
-                        self.replicas.asked.remove(&first);
-                    }
-                }
-                if self.replicas.zeros.asked && !self.replicas.zeros.kept {
-                    self.say(cx, backup, &Body::Zeros);
-                }
+        let due = cx.fire(&mut backoff, Timer::Segment(held.segment));
+        self.backoff = Some(backoff);
+        if due && let Some(backup) = self.backup {
+            self.asked.retain(|first| held.name(cx, backup, *first));
+            if self.zeros.asked && !self.zeros.kept {
+                say(cx, held.segment, backup, &Body::Zeros);
             }
         }
-        self.pump_replicas(cx);
     }
 
     /// The node that is to keep pages does not know the segment: it is told.
-    pub(super) fn backup_knows_nothing(&mut self, cx: &mut Cx<'_>, backup: NodeId) {
-        if self.replicas.backup != Some(backup) {
+    pub(super) fn backup_knows_nothing(&self, cx: &mut Cx<'_>, segment: SegmentId, backup: NodeId) {
+        if self.backup != Some(backup) {
             return cx.emit(Event::Stale {});
         }
-        cx.ready(Continuation::Introduce {
-            to: backup,
-            segment: self.segment,
-        });
+        let to = backup;
+        cx.ready(Continuation::Introduce { to, segment });
     }
 
-    /// The backup has a publication. If there is a newer one of these pages, it is named now.
-    pub(super) fn kept(&mut self, cx: &mut Cx<'_>, from: NodeId, run: Run) {
-        let is_backup = self.replicas.backup == Some(from);
-        if !is_backup || !self.replicas.asked.remove(&run.first) {
-            return cx.emit(Event::Stale {});
+    /// The backup has a publication. If there is a newer one of these pages, it is named next.
+    /// Returns whether the news was expected.
+    pub(super) fn kept(&mut self, from: NodeId, run: Run, newest: Option<Run>) -> bool {
+        let expected = self.backup == Some(from) && self.asked.remove(&run.first);
+        if expected && newest.is_some_and(|newest| newest != run) {
+            self.lacks(run.first);
         }
-        match self.published.get(&run.first).map(|known| known.run) {
-            Some(newest) if newest == run => self.release_givers(cx, from, run),
-            Some(_) => self.replicas.lacks(run.first),
-            None => {}
-        }
-        self.made_progress(cx);
+        expected
     }
 
-    fn made_progress(&mut self, cx: &mut Cx<'_>) {
-        let timer = self.timer();
-        if let Some(backoff) = self.replicas.backoff.take() {
-            cx.end(&backoff, timer);
-        }
-        self.pump_replicas(cx);
-    }
-
-    /// The nodes that gave the pages to this one need not keep them any more.
-    fn release_givers(&mut self, cx: &mut Cx<'_>, backup: NodeId, run: Run) {
-        let me = cx.me();
-        for index in run.pages() {
-            let page = self.page(cx, index);
-            let version = page.version;
-            if let Some(giver) = page.giver.take()
-                && giver != backup
-            {
-                self.release(cx, giver, index, (version, me));
+    /// The backup answers for pages that never moved. Returns whether it was asked to.
+    pub(super) fn zeros_kept(&mut self, cx: &mut Cx<'_>, segment: SegmentId, from: NodeId) -> bool {
+        let expected = self.backup == Some(from) && self.zeros.asked;
+        if expected {
+            self.zeros.kept = true;
+            if let Some(leaver) = self.zeros.leaver.take() {
+                say(cx, segment, leaver, &Body::ReleaseZeros);
             }
         }
+        expected
     }
 
-    pub(super) fn zeros_kept(&mut self, cx: &mut Cx<'_>, from: NodeId) {
-        let is_backup = self.replicas.backup == Some(from);
-        if !is_backup || !self.replicas.zeros.asked {
-            return cx.emit(Event::Stale {});
+    /// An answer has come, or will not: what is still missing is named after the usual time.
+    pub(super) fn restart(&mut self, cx: &mut Cx<'_>, segment: SegmentId) {
+        if let Some(backoff) = self.backoff.take() {
+            cx.end(&backoff, Timer::Segment(segment));
         }
-        self.replicas.zeros.kept = true;
-        if let Some(leaver) = self.replicas.zeros.leaver.take() {
-            self.say(cx, leaver, &Body::ReleaseZeros);
-        }
-        self.made_progress(cx);
     }
 
-    /// The backup leaves. What it alone keeps goes to another one first, if there is any.
-    pub(super) fn backup_leaves(
+    /// A node that keeps pages of this one leaves, and asks for these of them. Returns those that must
+    /// be on another one first, if there is any.
+    pub(super) fn leaves(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &Cx<'_>,
+        held: Held<'_>,
         from: NodeId,
         pages: &[PageIndex],
-        zeros: bool,
-    ) {
-        if pages.len() > FLIGHT || pages.iter().any(|page| page.0 >= self.size) {
-            return cx.emit(Event::Malformed {});
+    ) -> Vec<PageIndex> {
+        self.leavers.insert(from);
+        if self.backup == Some(from) {
+            self.without_backup(held.published);
         }
-        self.replicas.leavers.insert(from);
-        if self.replicas.backup == Some(from) {
-            self.without_backup();
+        if self.choose(cx, held).is_none() {
+            return Vec::new();
         }
-        let alone = self.choose_backup(cx).is_none();
-        for index in pages {
-            // The message is repeated with what is left, as far as it has room.
-            let unkept = !alone && self.is_unkept(*index);
-            let page = self.page(cx, *index);
-            if page.holds && unkept && page.giver.is_none_or(|giver| giver == from) {
-                page.giver = Some(from);
-                continue;
-            }
-            let known = (page.version, page.hint_of(cx.me()));
-            self.release(cx, from, *index, known);
-        }
-        if zeros && self.answers_for_zeros(cx.me()) && !alone && !self.replicas.zeros.kept {
-            self.replicas.zeros.leaver = Some(from);
-        } else if zeros {
-            self.say(cx, from, &Body::ReleaseZeros);
-        }
-        self.made_progress(cx);
+        // The message is repeated with what is left, as far as it has room.
+        let unkept = pages.iter().copied();
+        unkept
+            .filter(|page| self.lacks_page(held.published, *page))
+            .collect()
     }
 
-    /// Whether the page is in a publication that the backup does not have.
-    fn is_unkept(&self, page: PageIndex) -> bool {
-        let known = self.published.range(..=page).next_back();
-        known.is_some_and(|(first, known)| {
-            self.replicas.is_unkept(first) && known.run.contains(page)
-        })
+    /// A node that answers for pages that never moved leaves. Another one must do so first, if there
+    /// is any.
+    pub(super) fn zeros_leave(&mut self, cx: &mut Cx<'_>, held: Held<'_>, from: NodeId) {
+        let answers = self.answers_for_zeros(cx.me(), held.segment);
+        if answers && !self.zeros.kept && self.choose(cx, held).is_some() {
+            self.zeros.leaver = Some(from);
+        } else {
+            say(cx, held.segment, from, &Body::ReleaseZeros);
+        }
     }
 
     /// A member is gone: its backup's work is another's from now on.
-    pub(super) fn replica_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        if !self.replicas.on {
-            return;
+    pub(super) fn member_gone(&mut self, published: &Publications, node: NodeId) {
+        if self.zeros.of == Some(node) {
+            self.zeros.inherited = true;
         }
-        for (index, page) in &mut self.pages {
-            page.giver = page.giver.filter(|giver| *giver != node);
-            if page.keeps == Some(node) && !page.holds {
-                self.replicas.orphans.insert(*index);
-            }
+        self.zeros.leaver = self.zeros.leaver.filter(|leaver| *leaver != node);
+        if self.backup == Some(node) {
+            self.without_backup(published);
         }
-        let replicas = &mut self.replicas;
-        if replicas.zeros.of == Some(node) {
-            replicas.zeros.inherited = true;
-        }
-        replicas.zeros.leaver = replicas.zeros.leaver.filter(|leaver| *leaver != node);
-        if replicas.backup == Some(node) {
-            self.without_backup();
-        }
-        self.made_progress(cx);
     }
 
     /// Another backup must have everything.
-    fn without_backup(&mut self) {
-        let replicas = &mut self.replicas;
-        replicas.backup = None;
-        replicas.asked.clear();
-        replicas.pending = self.published.keys().copied().collect();
-        (replicas.zeros.asked, replicas.zeros.kept) = (false, false);
+    fn without_backup(&mut self, published: &Publications) {
+        self.backup = None;
+        self.asked.clear();
+        self.pending = published.firsts().collect();
+        (self.zeros.asked, self.zeros.kept) = (false, false);
     }
 
     /// This node is no member any more.
-    pub(super) fn forget_replicas(&mut self, cx: &mut Cx<'_>) {
-        let timer = self.timer();
-        let on = self.replicas.on;
-        let old = core::mem::take(&mut self.replicas);
-        self.replicas.on = on;
-        if let Some(backoff) = old.backoff {
-            cx.end(&backoff, timer);
-        }
+    pub(super) fn forget(&mut self, cx: &mut Cx<'_>, segment: SegmentId) {
+        let on = self.on;
+        let mut old = core::mem::take(self);
+        self.on = on;
+        old.restart(cx, segment);
         for (ticket, ..) in old.waiting {
             cx.refuse(ticket, Refusal::NotMember);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::messages::Stamp;
+    use super::*;
+    use crate::effect::{Effect, Effects};
+    use crate::shell::Shell;
+    use pagemesh_wire::peer::Message;
+
+    const HOME: NodeId = NodeId(1);
+    /// The member after this node, n2, which it chooses.
+    const BACKUP: NodeId = NodeId(3);
+
+    /// A node that is not the home.
+    struct Node {
+        shell: Shell,
+        replicas: Replicas,
+        published: Publications,
+        pages: BTreeMap<PageIndex, Page>,
+    }
+
+    fn run(page: u32, number: u64) -> Run {
+        Run {
+            first: PageIndex(page),
+            count: 1,
+            stamp: Stamp { version: 1, number },
+        }
+    }
+
+    impl Node {
+        /// It holds so many pages, and has published each.
+        fn new(pages: u32) -> Self {
+            let mut node = Self {
+                shell: Shell::of_four(NodeId(2)),
+                replicas: Replicas::default(),
+                published: Publications::default(),
+                pages: BTreeMap::new(),
+            };
+            node.replicas.on = true;
+            for page in 0..pages {
+                node.pages.insert(PageIndex(page), Page::new(HOME, true));
+                node.publish(page, 1);
+            }
+            node
+        }
+
+        fn publish(&mut self, page: u32, number: u64) {
+            self.published.add(run(page, number), 4096);
+            self.replicas.lacks(PageIndex(page));
+        }
+
+        /// Who is told what, and which requests are answered.
+        fn step<T>(
+            &mut self,
+            work: impl FnOnce(&mut Replicas, &mut Cx<'_>, Held<'_>) -> T,
+        ) -> (T, Vec<(NodeId, Body)>, usize) {
+            let mut effects = Effects::default();
+            let mut cx = Cx {
+                now: Time(0),
+                shell: &mut self.shell,
+                effects: &mut effects,
+            };
+            let held = Held {
+                segment: SegmentId::new(HOME, 1),
+                size: 1000,
+                published: &self.published,
+                pages: &self.pages,
+                listeners: &NodeSet::EMPTY,
+            };
+            let result = work(&mut self.replicas, &mut cx, held);
+            let (mut told, mut replies) = (Vec::new(), 0);
+            for effect in effects.drain() {
+                match effect {
+                    Effect::Send {
+                        header, message, ..
+                    } => match *message {
+                        Message::Policy(said) => told.push((header.to, said.body.read().unwrap())),
+                        other => panic!("{other:?}"),
+                    },
+                    Effect::Reply { .. } => replies += 1,
+                    _ => {}
+                }
+            }
+            (result, told, replies)
+        }
+
+        /// The pages that are named to a node now.
+        fn named(&mut self, to: NodeId) -> Vec<u32> {
+            let (_, told, _) = self.step(|of, cx, held| of.pump(cx, held));
+            let named = told.into_iter().map(|(node, body)| match body {
+                Body::Keep { run } if node == to => run.first.0,
+                other => panic!("{node}: {other:?}"),
+            });
+            named.collect()
+        }
+
+        fn unreplicated(&mut self) -> u64 {
+            self.step(|of, cx, held| of.unreplicated(cx.me(), held)).0
+        }
+    }
+
+    #[test]
+    fn publications_are_named_until_they_are_kept_some_at_a_time() {
+        let mut node = Node::new(FLIGHT as u32 + 1);
+        assert_eq!(node.named(BACKUP).len(), FLIGHT);
+        assert_eq!(node.named(BACKUP), []);
+        assert_eq!(node.unreplicated(), FLIGHT as u64 + 1);
+        let newest = Some(run(0, 1));
+        assert!(!node.replicas.kept(NodeId(4), run(0, 1), newest));
+        assert!(node.replicas.kept(BACKUP, run(0, 1), newest));
+        assert!(!node.replicas.kept(BACKUP, run(0, 1), newest), "once");
+        assert_eq!(node.named(BACKUP), [FLIGHT as u32]);
+        assert_eq!(node.unreplicated(), FLIGHT as u64);
+    }
+
+    #[test]
+    fn a_publication_that_became_old_on_its_way_is_named_anew() {
+        let mut node = Node::new(1);
+        assert_eq!(node.named(BACKUP), [0]);
+        node.publish(0, 2);
+        assert_eq!(node.named(BACKUP), [], "one of these pages is under way");
+        assert!(node.replicas.kept(BACKUP, run(0, 1), Some(run(0, 2))));
+        assert_eq!(node.named(BACKUP), [0]);
+        assert!(node.replicas.kept(BACKUP, run(0, 2), Some(run(0, 2))));
+        assert_eq!((node.named(BACKUP), node.unreplicated()), (vec![], 0));
+    }
+
+    #[test]
+    fn another_backup_must_have_everything() {
+        let mut node = Node::new(2);
+        node.named(BACKUP);
+        for page in [0, 1] {
+            node.replicas.kept(BACKUP, run(page, 1), Some(run(page, 1)));
+        }
+        assert_eq!(node.unreplicated(), 0);
+        let mut view = node.shell.view.clone();
+        view.members[2].health = pagemesh_wire::peer::Health::Dead;
+        node.shell.set_view(view);
+        node.step(|of, _, held| of.member_gone(held.published, BACKUP));
+        assert_eq!(node.unreplicated(), 2);
+        assert_eq!(node.named(NodeId(4)), [0, 1]);
+    }
+
+    #[test]
+    fn a_request_waits_for_its_pages_alone() {
+        let mut node = Node::new(2);
+        node.named(BACKUP);
+        let wait = |ticket, page| {
+            move |of: &mut Replicas, cx: &mut Cx<'_>, held: Held<'_>| {
+                let who = (Ticket(ticket), ClientId(1));
+                of.wait(cx, held, who, (PageIndex(page), 1));
+            }
+        };
+        assert_eq!(node.step(wait(1, 0)).2, 0);
+        assert_eq!(node.step(wait(2, 1)).2, 0);
+        node.replicas.kept(BACKUP, run(1, 1), Some(run(1, 1)));
+        assert_eq!(node.step(|of, cx, held| of.settle(cx, held)).2, 1);
+        assert!(node.replicas.cancel(Ticket(1)));
+        assert!(!node.replicas.cancel(Ticket(2)), "it is answered");
+    }
+
+    #[test]
+    fn the_home_asks_for_zeros_when_all_else_is_kept() {
+        let mut node = Node::new(1);
+        node.replicas.zeros.inherited = true;
+        assert_eq!(node.unreplicated(), 1000);
+        assert_eq!(node.named(BACKUP), [0]);
+        node.replicas.kept(BACKUP, run(0, 1), Some(run(0, 1)));
+        let (_, told, _) = node.step(|of, cx, held| of.pump(cx, held));
+        assert_eq!(told, [(BACKUP, Body::Zeros)]);
+        let kept = |from| {
+            move |of: &mut Replicas, cx: &mut Cx<'_>, held: Held<'_>| {
+                of.zeros_kept(cx, held.segment, from)
+            }
+        };
+        assert!(!node.step(kept(NodeId(4))).0);
+        assert!(node.step(kept(BACKUP)).0);
+        assert_eq!(node.unreplicated(), 0);
+    }
+
+    #[test]
+    fn what_only_a_leaving_backup_has_goes_to_another_one_first() {
+        let mut node = Node::new(2);
+        node.named(BACKUP);
+        let leaves = |of: &mut Replicas, cx: &mut Cx<'_>, held: Held<'_>| {
+            of.leaves(cx, held, BACKUP, &[PageIndex(0), PageIndex(5)])
+        };
+        assert_eq!(node.step(leaves).0, [PageIndex(0)]);
+        assert_eq!(node.named(NodeId(4)), [0, 1]);
+        for other in [1, 4] {
+            node.replicas.leavers.insert(NodeId(other));
+        }
+        assert_eq!(node.step(leaves).0, [], "there is nobody else");
     }
 }
