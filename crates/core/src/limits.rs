@@ -110,6 +110,11 @@ pub const DEAD_AFTER: Duration = Duration::from_secs(5);
 /// for which the keeper of a dead daemon waits for a successor.
 pub const FORSAKEN: u32 = 12;
 
+/// While the first node is silent, a heartbeat goes to so many other nodes at most, so that a large
+/// cluster is not flooded. In one of a thousand each is asked every 16 s, three times before it counts
+/// as silent.
+pub const ASKED: usize = 32;
+
 /// The same where a shared store elects the coordinator, which has to be missed soon.
 pub const HEARTBEAT_ELECTED: Duration = Duration::from_millis(250);
 

@@ -4,7 +4,7 @@ use crate::plan::{Large, Profile};
 use crate::run::{Options, run};
 use crate::step::{ClientPlan, HostPlan, Seg, SegmentPlan, Step};
 use crate::world::{Setting, World};
-use pagemesh_core::Time;
+use pagemesh_core::{Time, limits};
 use pagemesh_wire::peer::Policy;
 
 const SECOND: u64 = 1_000_000_000;
@@ -153,4 +153,21 @@ fn a_member_sends_as_much_in_a_cluster_of_any_size() {
             "{many:?}"
         );
     }
+}
+
+/// While the coordinator is silent, each member asks some others at each heartbeat, and is asked by as
+/// many.
+#[test]
+fn a_silent_coordinator_costs_a_member_as_much_in_a_cluster_of_any_size() {
+    let members_send = |nodes| {
+        let mut world = world(nodes);
+        world.losses.expected = vec![0];
+        world.crash(0, "vanishes").unwrap();
+        elapse(&mut world, CALM);
+        count(&mut world, CALM).member
+    };
+    let asked = limits::ASKED as u64;
+    let [few, many] = [asked as usize + 2, 128].map(members_send);
+    assert!(few > CALM * asked, "the control: {few}");
+    assert!(many <= few + few / 10, "{few} {many}");
 }

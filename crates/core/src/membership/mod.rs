@@ -25,7 +25,7 @@ use crate::backoff::Backoff;
 use crate::config::Start;
 use crate::effect::Effect;
 use crate::event::Event;
-use crate::limits::{FORSAKEN, JOIN_RETRY};
+use crate::limits::{ASKED, FORSAKEN, JOIN_RETRY};
 use crate::names::names_in_message;
 use crate::shell::Cx;
 use crate::time::Time;
@@ -393,8 +393,7 @@ impl Membership {
         }
         let silent = self.coordinator_silent(cx);
         if silent {
-            let others = cx.shell.peers().without(&NodeSet::only(coordinator));
-            for node in others.iter() {
+            for node in asked_now(cx) {
                 self.echoes.entry(node).or_insert(cx.now);
                 cx.send(node, Message::Heartbeat { epoch });
             }
@@ -451,6 +450,21 @@ impl Membership {
         let version = self.upgrade.asks_in(cx);
         cx.send_to_host((address, version), Message::Join(join));
     }
+}
+
+/// The other nodes that are asked now for a sign of life, while the coordinator is silent: in a large
+/// cluster some at each heartbeat, all in turn, and each node begins with its successor.
+fn asked_now(cx: &Cx<'_>) -> Vec<NodeId> {
+    let others = cx.shell.peers().without(&NodeSet::only(cx.coordinator()));
+    let others: Vec<_> = others.iter().collect();
+    let heartbeats = cx.now.0 / cx.pace().heartbeat.as_nanos().max(1) as u64;
+    let turn = heartbeats as usize % others.len().max(1) * ASKED;
+    let behind = others.iter().filter(|node| **node < cx.me()).count();
+    let first = (behind + turn) % others.len().max(1);
+    let ring = others.iter().chain(&others).skip(first);
+    let mut asked: Vec<_> = ring.take(others.len().min(ASKED)).copied().collect();
+    asked.sort_unstable();
+    asked
 }
 
 /// How long other nodes may be silent while the coordinator is silent, too.
