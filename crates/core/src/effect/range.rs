@@ -21,6 +21,20 @@ pub struct PageRange {
 }
 
 impl PageRange {
+    /// Pages of a segment as ranges of neighbours, each for one effect.
+    pub(crate) fn of(segment: SegmentId, pages: &[PageIndex]) -> Vec<Self> {
+        let mut sorted = pages.to_vec();
+        sorted.sort_unstable();
+        let mut ranges: Vec<Self> = Vec::new();
+        for page in sorted {
+            let next = (segment, page).into();
+            if !ranges.last_mut().is_some_and(|last| last.join(next)) {
+                ranges.push(next);
+            }
+        }
+        ranges
+    }
+
     /// The pages in order.
     pub fn iter(self) -> impl Iterator<Item = (SegmentId, PageIndex)> {
         (0..self.count).map(move |step| (self.segment, PageIndex(self.first.0 + step)))

@@ -12,9 +12,6 @@ use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::Access;
 use pagemesh_wire::{MappingId, NodeId, PageIndex, SegmentId};
 
-/// Pages filled with zeros by one effect at most: others wait meanwhile.
-const RUN: usize = 64;
-
 impl Private {
     /// A thread faulted at a page that is not here: asks ahead if the process walks.
     pub(super) fn walk(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access) {
@@ -61,21 +58,13 @@ impl Private {
         mut pages: Vec<PageIndex>,
     ) {
         pages.truncate(self.room(cx) as usize);
-        // A walk may go backward.
-        pages.sort_unstable();
         let rights = rights_for(access);
         let mappings = Mappings::One(mapping);
         for page in &pages {
             self.hold(cx);
             self.framed(cx.now, *page, rights);
         }
-        let is_run = |one: &PageIndex, next: &PageIndex| one.0 + 1 == next.0;
-        for run in pages.chunk_by(is_run).flat_map(|run| run.chunks(RUN)) {
-            let pages = PageRange {
-                segment: self.segment,
-                first: run[0],
-                count: run.len() as u32,
-            };
+        for pages in PageRange::of(self.segment, &pages) {
             let source = Source::Zero;
             cx.push(Effect::Fill { pages, source });
             cx.push(Effect::Map {

@@ -172,12 +172,11 @@ impl Private {
     }
 
     /// Has the driver write staged pages to the disk, neighbours together.
-    pub(super) fn store(&mut self, cx: &mut Cx<'_>, mut pages: Vec<PageIndex>) {
+    pub(super) fn store(&mut self, cx: &mut Cx<'_>, pages: Vec<PageIndex>) {
         if self.outgoing.disk_waits(cx.now) {
             return;
         }
-        pages.sort_unstable();
-        let mut runs: Vec<PageRange> = Vec::new();
+        let mut storing = Vec::new();
         for page in pages {
             let Some(known) = self.pages.get_mut(&page) else {
                 continue;
@@ -188,14 +187,9 @@ impl Private {
             known.place = Place::Storing { used };
             self.storing += 1;
             self.staged.remove(used, page);
-            let follows =
-                |run: &&mut PageRange| run.count < RUN && run.first.0 + run.count == page.0;
-            match runs.last_mut().filter(follows) {
-                Some(run) => run.count += 1,
-                None => runs.push((self.segment, page).into()),
-            }
+            storing.push(page);
         }
-        for pages in runs {
+        for pages in PageRange::of(self.segment, &storing) {
             cx.push(Effect::Store { pages });
         }
     }

@@ -57,8 +57,8 @@ impl Release {
             .iter()
             .copied()
             .partition(|page| self.starts_from_zeros(*page));
-        for run in runs(&zeros) {
-            self.fill_ahead(cx, mapping, self.range(run));
+        for pages in PageRange::of(self.segment, &zeros) {
+            self.fill_ahead(cx, mapping, pages);
         }
         for index in &here {
             if let Some(page) = self.pages.get_mut(index) {
@@ -66,19 +66,11 @@ impl Release {
             }
             self.prepare_store(cx, *index);
         }
-        for run in runs(&here) {
-            self.map_ahead(cx, mapping, self.range(run));
+        for pages in PageRange::of(self.segment, &here) {
+            self.map_ahead(cx, mapping, pages);
         }
         for page in pages {
             self.pages.guess(*page);
-        }
-    }
-
-    fn range(&self, (first, count): (PageIndex, u32)) -> PageRange {
-        PageRange {
-            segment: self.segment,
-            first,
-            count,
         }
     }
 
@@ -135,21 +127,4 @@ impl Release {
             cx.push(Effect::Diffs(DiffWork::DropTwin { segment, page }));
         }
     }
-}
-
-/// Pages of one effect at most, as for effects that join.
-const LONGEST: u32 = 64;
-
-/// Neighbouring pages, as the first one and their number.
-fn runs(pages: &[PageIndex]) -> Vec<(PageIndex, u32)> {
-    let mut sorted = pages.to_vec();
-    sorted.sort_unstable();
-    let mut runs: Vec<(PageIndex, u32)> = Vec::new();
-    for page in sorted {
-        match runs.last_mut() {
-            Some((first, count)) if first.0 + *count == page.0 && *count < LONGEST => *count += 1,
-            _ => runs.push((page, 1)),
-        }
-    }
-    runs
 }
