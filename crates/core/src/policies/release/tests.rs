@@ -456,7 +456,7 @@ fn all_pages_of_a_request_are_protected_before_the_first_is_sent() {
     );
 }
 
-/// What is named goes to the backup in any case.
+/// The backup gets a diff of every page that an interval names.
 #[test]
 fn where_there_are_replicas_pages_kept_writable_are_looked_at_first() {
     for (replicas, looked_at) in [(false, vec![]), (true, vec![PAGE])] {

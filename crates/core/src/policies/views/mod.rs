@@ -43,7 +43,7 @@ use pagemesh_wire::{
 };
 use publications::Publications;
 use refresh::Arriving;
-use replicas::{Held, Replicas};
+use replicas::Replicas;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -455,19 +455,13 @@ impl Hooks for Views {
             },
             queued: page.queue.len() as u32,
         };
-        let held = Held {
-            segment: self.segment,
-            size: self.size,
-            published: &self.published,
-            pages: &self.pages,
-            listeners: &self.listeners.nodes,
-        };
+        let segment = (self.segment, self.size);
         Inspection {
             known: self.pages.len() as u64,
             readable: count(&|page| page.holds || page.valid > Valid::Nothing),
             writable: count(&|page| page.holds),
             owned: count(&|page| page.holds),
-            unreplicated: self.replicas.unreplicated(me, held),
+            unreplicated: self.replicas.unreplicated(me, segment, &self.published),
             pages: self.pages.range(first..).take(limit).map(line).collect(),
         }
     }

@@ -149,14 +149,19 @@ impl Replicas {
     }
 
     /// Pages that are on no second node yet, as far as this node must see to that.
-    pub(super) fn unreplicated(&self, me: NodeId, held: Held<'_>) -> u64 {
+    pub(super) fn unreplicated(
+        &self,
+        me: NodeId,
+        (segment, size): (SegmentId, u32),
+        published: &Publications,
+    ) -> u64 {
         if !self.on {
             return 0;
         }
-        if self.answers_for_zeros(me, held.segment) && !self.zeros.kept {
-            return held.size.into();
+        if self.answers_for_zeros(me, segment) && !self.zeros.kept {
+            return size.into();
         }
-        let unkept = self.unkept(held.published);
+        let unkept = self.unkept(published);
         let pages: u64 = unkept.map(|run| u64::from(run.count)).sum();
         pages + self.orphans.len() as u64
     }
@@ -210,7 +215,7 @@ impl Replicas {
         let mut again = None;
         if let Some(backup) = self.backup {
             self.name_to(cx, held, backup);
-        } else if self.unreplicated(cx.me(), held) > 0 {
+        } else if self.unreplicated(cx.me(), (held.segment, held.size), held.published) > 0 {
             again = Some(cx.now + ALONE);
         }
         let waits = !self.asked.is_empty() || (self.zeros.asked && !self.zeros.kept);
@@ -414,7 +419,7 @@ mod tests {
             self.replicas.lacks(PageIndex(page));
         }
 
-        /// Who is told what, and which requests are answered.
+        /// Does a step. Returns its result, the messages to other nodes, and the number of replies.
         fn step<T>(
             &mut self,
             work: impl FnOnce(&mut Replicas, &mut Cx<'_>, Held<'_>) -> T,
@@ -460,7 +465,9 @@ mod tests {
         }
 
         fn unreplicated(&mut self) -> u64 {
-            self.step(|of, cx, held| of.unreplicated(cx.me(), held)).0
+            let size = |held: Held<'_>| (held.segment, held.size);
+            self.step(|of, cx, held| of.unreplicated(cx.me(), size(held), held.published))
+                .0
         }
     }
 
