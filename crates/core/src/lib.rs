@@ -20,6 +20,7 @@ mod executor;
 mod global;
 mod input;
 mod inspection;
+mod kept_writable;
 mod leaving;
 pub mod limits;
 mod link;
@@ -56,6 +57,7 @@ pub use executor::{At, DiffBatch, DiffExecutor, EffectExecutor, Next, Reclaimed}
 pub use global::{Budgets, MemoryReport, Placement};
 pub use input::{Input, Request};
 pub use inspection::Inspection;
+pub use kept_writable::KeptWritable;
 pub use node::Node;
 pub use policies::release_messages as release;
 pub use policies::sequential_messages as sequential;

@@ -7,6 +7,7 @@ use crate::effect::Effects;
 use crate::global::MemoryReport;
 use crate::input::Input;
 use crate::inspection::Inspection;
+use crate::kept_writable::KeptWritable;
 use crate::limits::STATES;
 use crate::membership::Standing;
 use crate::rejoin::Rejoined;
@@ -216,9 +217,11 @@ impl Node {
     /// [`Input::Untouched`](crate::Input::Untouched), spares other nodes the write notices of pages
     /// that have not changed.
     #[must_use]
-    pub fn kept_writable(&self, id: SegmentId) -> Vec<PageIndex> {
+    pub fn kept_writable(&self, id: SegmentId) -> KeptWritable {
         let segment = self.services.segments.get(&id);
-        segment.map_or_else(Vec::new, |segment| segment.policy.kept_writable())
+        segment.map_or_else(KeptWritable::default, |segment| {
+            segment.policy.kept_writable()
+        })
     }
 
     /// Where the pages of this node are that can leave its memory, and those kept for others.

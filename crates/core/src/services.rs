@@ -21,7 +21,7 @@ use crate::timers::Timer;
 use crate::trapping::{Delayed, Trapping};
 use pagemesh_wire::local::View;
 use pagemesh_wire::peer::{Access, Refusal, Subject};
-use pagemesh_wire::{ClientId, MappingId, PageIndex, SegmentId};
+use pagemesh_wire::{ClientId, MappingId, PageIndex, SegmentId, SyncKey};
 use serde::{Deserialize, Serialize};
 
 mod calls;
@@ -115,7 +115,9 @@ impl Services {
                 self.request(cx, ticket, client, request);
                 self.untouched = None;
             }
-            Input::Untouched { segment, pages } => self.untouched = Some((segment, pages)),
+            Input::Untouched { segment, pages } => {
+                self.untouched = self.segments.looked_at(cx, segment, pages);
+            }
             Input::Cancel { ticket } => self.cancel(cx, ticket),
             Input::Mapped {
                 mapping,
@@ -132,12 +134,7 @@ impl Services {
             Input::Closed { segment, client } => self.closed(cx, segment, client),
             Input::Forked { parent, child } => self.forked(cx, parent, child),
             Input::ClientGone { client } => self.client_gone(cx, client),
-            Input::LockReturned { key, recovered } => {
-                let taken = self.rejoin.takes_token(key);
-                if !taken && self.membership.standing == Standing::Member {
-                    self.locks.returned(cx, &mut self.segments, key, recovered);
-                }
-            }
+            Input::LockReturned { key, recovered } => self.lock_returned(cx, key, recovered),
             Input::UseConfirmed {
                 segment,
                 page,
@@ -167,6 +164,14 @@ impl Services {
         self.membership.upgrade.go_on(cx);
         self.stream_decisions(cx);
         self.disk.end_input(cx, self.coordinator.is_some());
+    }
+
+    /// A process has returned the token of a lock.
+    fn lock_returned(&mut self, cx: &mut Cx<'_>, key: SyncKey, recovered: bool) {
+        let taken = self.rejoin.takes_token(key);
+        if !taken && self.membership.standing == Standing::Member {
+            self.locks.returned(cx, &mut self.segments, key, recovered);
+        }
     }
 
     fn deadline(&mut self, cx: &mut Cx<'_>) {

@@ -3,8 +3,8 @@
 
 use crate::driver::Driver;
 use crate::pages::Pages;
-use pagemesh_core::At;
-use pagemesh_core::Input;
+use core::convert::Infallible;
+use pagemesh_core::{At, Input, KeptWritable};
 use pagemesh_os::memfd::PAGE;
 use pagemesh_wire::SegmentId;
 
@@ -12,12 +12,20 @@ impl Driver {
     /// Tells the node which pages it need not name. Stores that a process makes from now on need
     /// not be seen at this barrier.
     pub(crate) fn look_at_kept_writable(&mut self, segment: SegmentId) {
-        let mut pages = self.node.kept_writable(segment);
-        pages.retain(|page| self.executor.pages.is_untouched((segment, *page)));
-        if !pages.is_empty() {
-            self.feed(Input::Untouched { segment, pages });
-            self.executor.recorder.burn("Untouched");
+        let kept_writable = self.node.kept_writable(segment);
+        if kept_writable == KeptWritable::default() {
+            return;
         }
+        let is_untouched =
+            |driver: &Self, page| driver.executor.pages.is_untouched((segment, page));
+        let report = |driver: &mut Self, pages| {
+            driver.feed(Input::Untouched { segment, pages });
+            Ok(())
+        };
+        let looked: Result<_, Infallible> = kept_writable.look(self, is_untouched, report);
+        let Ok(pages) = looked;
+        self.feed(Input::Untouched { segment, pages });
+        self.executor.recorder.burn("Untouched");
     }
 }
 

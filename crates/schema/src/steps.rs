@@ -22,10 +22,12 @@ pub(super) const STEPS: &[Step] = &[
     add_readers,
     add_audit,
     add_trapping,
+    count_releases_at_locks,
 ];
 
 /// The steps back from the present version, the last one first: they take out what a step added.
 pub(super) const BACK: &[Step] = &[
+    know_of_locks_alone,
     remove_trapping,
     remove_audit,
     remove_readers,
@@ -413,6 +415,35 @@ fn remove_trapping(node: &mut Value) -> Result<(), String> {
     Ok(())
 }
 
+/// Version 17 counts the releases at locks since the last barrier, and knows walks through runs of
+/// pages.
+fn count_releases_at_locks(node: &mut Value) -> Result<(), String> {
+    remove_wherever(node, &["by_locks"]);
+    forget_walks(node);
+    Ok(())
+}
+
+/// Back to version 16, which knows whether the last release was at a lock.
+fn know_of_locks_alone(node: &mut Value) -> Result<(), String> {
+    change_beside(node, &["releases_at_locks"], &|fields| {
+        fields.push(("by_locks".into(), false.into()));
+    });
+    remove_wherever(node, &["releases_at_locks"]);
+    forget_walks(node);
+    Ok(())
+}
+
+/// What was seen of walks is a guess, which neither version reads from the other.
+fn forget_walks(node: &mut Value) {
+    change_beside(node, &["pattern", "trust", "faults"], &|fields| {
+        for (name, value) in fields {
+            if name.as_str() == Some("walks") {
+                *value = Value::Array(Vec::new());
+            }
+        }
+    });
+}
+
 /// Whether a field has this value in some structure, however deep.
 fn has(value: &Value, field: (&str, &Value)) -> bool {
     match value {
@@ -426,19 +457,29 @@ fn has(value: &Value, field: (&str, &Value)) -> bool {
 
 /// Removes a field from every structure that has these others, however deep.
 fn remove_beside(value: &mut Value, known: &[&str], field: &str) {
+    change_beside(value, known, &|fields| {
+        fields.retain(|(name, _)| name.as_str() != Some(field));
+    });
+}
+
+/// The fields of a structure, by name.
+type Fields = Vec<(Value, Value)>;
+
+/// Changes the fields of every structure that has these, however deep.
+fn change_beside(value: &mut Value, known: &[&str], change: &dyn Fn(&mut Fields)) {
     match value {
         Value::Array(values) => {
             for value in values {
-                remove_beside(value, known, field);
+                change_beside(value, known, change);
             }
         }
         Value::Map(entries) => {
             let has = |name: &&str| entries.iter().any(|(key, _)| key.as_str() == Some(name));
             if known.iter().all(has) {
-                entries.retain(|(name, _)| name.as_str() != Some(field));
+                change(entries);
             }
             for (_, value) in entries {
-                remove_beside(value, known, field);
+                change_beside(value, known, change);
             }
         }
         _ => {}
@@ -480,7 +521,7 @@ trait Part {
     fn part_mut(&mut self, part: &str) -> Result<&mut Value, String>;
 
     /// The fields of a part of the node.
-    fn as_map_mut_of(&mut self, part: &str) -> Result<&mut Vec<(Value, Value)>, String>;
+    fn as_map_mut_of(&mut self, part: &str) -> Result<&mut Fields, String>;
 }
 
 impl Part for Value {
@@ -495,7 +536,7 @@ impl Part for Value {
         Ok(value)
     }
 
-    fn as_map_mut_of(&mut self, part: &str) -> Result<&mut Vec<(Value, Value)>, String> {
+    fn as_map_mut_of(&mut self, part: &str) -> Result<&mut Fields, String> {
         match self.part_mut(part)? {
             Self::Map(fields) => Ok(fields),
             _ => Err(format!("the node has no {part}")),

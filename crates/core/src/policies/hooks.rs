@@ -10,6 +10,7 @@ use crate::continuation::Continuation;
 use crate::effect::PageRange;
 use crate::global::MemoryReport;
 use crate::inspection::Inspection;
+use crate::kept_writable::KeptWritable;
 use crate::shell::Cx;
 use crate::time::Time;
 use core::time::Duration;
@@ -200,8 +201,8 @@ pub(crate) trait Hooks {
     fn found(&mut self, _: &mut Cx<'_>, _: PageIndex, _: Found) {}
 
     /// Pages that the driver is to compare with their twins before a barrier is reached.
-    fn kept_writable(&self) -> Vec<PageIndex> {
-        Vec::new()
+    fn kept_writable(&self) -> KeptWritable {
+        KeptWritable::default()
     }
 
     /// A request is withdrawn. True if it waited in the policy.
@@ -321,6 +322,9 @@ pub(crate) trait SyncHooks {
     /// The token of a lock goes to another node, whose request had the payload `request`; empty if
     /// that did not come here. Returns the payload of the grant.
     fn release(&mut self, cx: &mut Cx<'_>, to: NodeId, request: &Payload) -> Payload;
+
+    /// The driver has compared pages of [`Hooks::kept_writable`] with their twins: these equal them.
+    fn looked_at(&mut self, _: &mut Cx<'_>, _untouched: &[PageIndex]) {}
 
     /// A process of this node reaches a barrier. Returns the payload for the home. The driver has
     /// compared the pages of [`Hooks::kept_writable`] with their twins, and the pages in

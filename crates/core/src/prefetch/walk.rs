@@ -1,4 +1,5 @@
-//! Recognizes walks: faults at equal distances, one after the other.
+//! Recognizes walks: faults at equal distances, one after the other, or runs of as many neighbours
+//! each, as in a column of blocks.
 
 use core::time::Duration;
 use pagemesh_wire::PageIndex;
@@ -11,17 +12,22 @@ const SLOTS: usize = 16;
 /// The longest step that makes a walk, in pages.
 const REACH: i64 = 64;
 
-/// Equal steps after which the next pages are asked for: of one page, and of more,
-/// which chance makes more often.
+/// Equal steps after which the next pages are asked for: of one page or between runs of pages, and of
+/// more pages, which chance makes more often.
 const RUN: u32 = 2;
 const STRIDED_RUN: u32 = 3;
+
+/// Pages of a run that may be one of many.
+const SHORT: i64 = 8;
 
 /// Pages of the first burst of a walk, and of one that a program announced.
 const FIRST: u32 = 4;
 const ANNOUNCED: u32 = 32;
 
-/// Pages of a burst at most: at 10 Gbit/s they take a millisecond.
+/// Pages of a burst at most: at 10 Gbit/s they take a millisecond. Columns of a matrix end sooner than
+/// arrays, and what comes from behind their end is in vain.
 const MOST: u32 = 256;
+const MOST_IN_COLUMNS: u32 = 64;
 
 /// A walk that has proven itself asks for no fewer.
 const LEAST: u32 = 16;
@@ -78,26 +84,61 @@ pub(crate) struct Walks {
 struct Walk {
     access: Access,
     last: i64,
-    /// Pages from step to step; zero after the first fault.
-    stride: i64,
-    /// Equal steps in a row.
-    run: u32,
+    /// The first page of the run that it is in, and where it has gone as seen from there.
+    rows: Rows,
+    /// Steps from run to run that were equal, one after the other.
+    equal: u32,
+    /// It goes from page to page, whatever runs were before.
+    straight: bool,
     /// Pages of the next burst; zero while nothing is asked for ahead.
     window: u32,
-    /// Nothing was asked for from here on.
+    /// Nothing was asked for from this place on.
     next: i64,
-    /// A fault here shows that the pages asked for before were used.
+    /// A fault at this place shows that the pages asked for before were used.
     mark: i64,
     /// Some burst was used.
     proven: bool,
+}
+
+/// Runs of `width` neighbours, each of which begins `stride` pages after the one before. Places are
+/// numbered from `first`, in the order in which a walk comes there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Rows {
+    first: i64,
+    stride: i64,
+    width: i64,
+}
+
+impl Rows {
+    /// The number of the place at a page, if the walk comes there.
+    fn place(self, page: i64) -> Option<i64> {
+        let away = page - self.first;
+        let column = away.rem_euclid(self.stride.abs());
+        (column < self.width).then(|| (away - column) / self.stride * self.width + column)
+    }
+
+    fn page(self, place: i64) -> i64 {
+        let (row, column) = (place.div_euclid(self.width), place.rem_euclid(self.width));
+        self.first + row * self.stride + column
+    }
+
+    /// The number of the last place in a segment of `pages` pages.
+    fn last_place(self, pages: i64) -> i64 {
+        if self.stride < 0 {
+            return self.first / -self.stride * self.width + self.width - 1;
+        }
+        let away = pages - 1 - self.first;
+        let column = away.rem_euclid(self.stride).min(self.width - 1);
+        away.div_euclid(self.stride) * self.width + column
+    }
 }
 
 /// Pages to ask for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Burst {
     pub(crate) access: Access,
-    first: i64,
-    stride: i64,
+    rows: Rows,
+    place: i64,
     count: u32,
 }
 
@@ -109,14 +150,14 @@ impl Burst {
 
     /// The farthest page, as seen from the first one, that the burst before it may have had.
     pub(crate) fn before(self) -> PageIndex {
-        let page = self.first - self.stride * i64::from(MOST + 1);
+        let page = self.rows.page(self.place - i64::from(MOST + 1));
         PageIndex(u32::try_from(page.max(0)).unwrap_or(u32::MAX))
     }
 
     /// The pages, in the order in which they will be touched.
     pub(crate) fn pages(self) -> impl Iterator<Item = PageIndex> {
         (0..i64::from(self.count)).map(move |step| {
-            let page = self.first + step * self.stride;
+            let page = self.rows.page(self.place + step);
             PageIndex(u32::try_from(page).expect("bursts stay inside the segment"))
         })
     }
@@ -160,7 +201,7 @@ impl Walks {
     /// process was lately, and nothing says that it touches pages at random.
     pub(crate) fn is_elsewhere(&self) -> bool {
         let last = self.walks.first();
-        self.pattern != AccessPattern::Random && last.is_some_and(|walk| walk.stride == 0)
+        self.pattern != AccessPattern::Random && last.is_some_and(|walk| walk.is_first_fault())
     }
 
     /// A thread stopped at a page of a segment of `pages` pages. Returns the pages to ask for
@@ -192,10 +233,9 @@ impl Walks {
     /// that comes here with its next step, one nearby, or a new one.
     fn slot(&mut self, at: i64, access: Access) -> usize {
         let of_kind = |walk: &Walk| walk.access == access;
-        let ahead = |walk: &Walk| of_kind(walk) && walk.covers(at);
-        let next = |walk: &Walk| of_kind(walk) && walk.stride != 0 && at == walk.last + walk.stride;
-        let near =
-            |walk: &Walk| of_kind(walk) && walk.window == 0 && (at - walk.last).abs() <= REACH;
+        let ahead = |walk: &Walk| of_kind(walk) && walk.place_ahead(at).is_some();
+        let next = |walk: &Walk| of_kind(walk) && walk.expects(at);
+        let near = |walk: &Walk| of_kind(walk) && walk.is_open() && (at - walk.last).abs() <= REACH;
         let found = self.walks.iter().position(ahead);
         let found = found.or_else(|| self.walks.iter().position(next));
         found
@@ -208,52 +248,50 @@ impl Walks {
     }
 
     fn step(&mut self, walk: &mut Walk, at: i64, pages: i64, fare: Fare) -> Option<Burst> {
-        if walk.window == 0 {
+        let Some(place) = walk.place_ahead(at) else {
             return self.begin(walk, at, pages, fare);
-        }
-        walk.go_to(at);
-        if !walk.has_reached(walk.mark, at) {
+        };
+        walk.go_to(at, place);
+        if place < walk.mark {
             return None;
         }
         if !walk.proven {
             self.trust = TRUST.min(self.trust + 1);
         }
-        walk.used(at, fare);
+        walk.used(place, fare);
         walk.burst(pages, fare)
     }
 
     /// One more step of accesses that may become a walk.
     fn begin(&mut self, walk: &mut Walk, at: i64, pages: i64, fare: Fare) -> Option<Burst> {
-        let step = at - walk.last;
-        if step == 0 {
+        if at == walk.last {
             return None;
         }
-        walk.run = if step == walk.stride { walk.run + 1 } else { 1 };
-        walk.stride = step;
-        walk.last = at;
         let announced = self.pattern == AccessPattern::Sequential;
-        let wanted = match step {
-            1 if announced => 1,
-            1 | -1 => RUN,
-            _ => STRIDED_RUN,
-        };
-        if walk.run < wanted || (self.trust == 0 && !announced) {
+        (walk.window, walk.proven) = (0, false);
+        if !walk.shows(at, announced) || (self.trust == 0 && !announced) {
             return None;
         }
         self.trust = self.trust.saturating_sub(1);
         walk.window = if announced { ANNOUNCED } else { FIRST };
-        walk.next = at + step;
+        walk.next = walk.places().place(at)? + 1;
         walk.burst(pages, fare)
     }
 }
 
 impl Walk {
     fn new(at: i64, access: Access) -> Self {
+        let rows = Rows {
+            first: at,
+            stride: 0,
+            width: 0,
+        };
         Self {
             access,
             last: at,
-            stride: 0,
-            run: 0,
+            rows,
+            equal: 0,
+            straight: false,
             window: 0,
             next: 0,
             mark: 0,
@@ -261,51 +299,96 @@ impl Walk {
         }
     }
 
-    /// Whether a page lies between here and the first one not asked for, that one
-    /// included.
-    fn covers(&self, at: i64) -> bool {
-        self.window > 0
-            && (at - self.last) % self.stride == 0
-            && self.has_reached(self.last, at)
-            && self.has_reached(at, self.next)
+    /// Whether nothing is known but where it began.
+    fn is_first_fault(&self) -> bool {
+        self.rows.stride == 0 && self.rows.first == self.last
     }
 
-    /// Whether `at` is `page`, or comes after it.
-    fn has_reached(&self, page: i64, at: i64) -> bool {
-        (at - page) * self.stride.signum() >= 0
+    /// Whether its next step may go elsewhere: nothing was asked for ahead, or only behind a run of
+    /// few pages, which may have ended.
+    fn is_open(&self) -> bool {
+        self.window == 0 || self.straight && self.last - self.rows.first < SHORT
     }
 
-    fn go_to(&mut self, at: i64) {
-        self.last = at;
-        if self.has_reached(self.next, at) {
-            self.next = at + self.stride;
+    /// Whether a page begins the next run.
+    fn expects(&self, at: i64) -> bool {
+        let Rows { first, stride, .. } = self.rows;
+        self.is_open() && stride != 0 && at == first + stride
+    }
+
+    /// The places of the pages that are asked for ahead.
+    fn places(&self) -> Rows {
+        match self.straight {
+            true => Rows {
+                stride: 1,
+                width: 1,
+                ..self.rows
+            },
+            false => self.rows,
         }
+    }
+
+    /// The number of a page's place if it lies between here and the first one not asked for, that
+    /// one included.
+    fn place_ahead(&self, at: i64) -> Option<i64> {
+        if self.window == 0 {
+            return None;
+        }
+        let places = self.places();
+        let (here, there) = (places.place(self.last)?, places.place(at)?);
+        (here..=self.next).contains(&there).then_some(there)
+    }
+
+    /// One more step. Returns true if the last steps show where the walk goes.
+    fn shows(&mut self, at: i64, announced: bool) -> bool {
+        let run = self.last - self.rows.first + 1;
+        let is_next = at == self.last + 1;
+        self.last = at;
+        self.straight = is_next;
+        if is_next {
+            let wanted = if announced { 1 } else { i64::from(RUN) };
+            return run >= wanted.max(self.rows.width);
+        }
+        let rows = Rows {
+            first: at,
+            stride: at - self.rows.first,
+            width: run,
+        };
+        let is_equal = (rows.stride, rows.width) == (self.rows.stride, self.rows.width);
+        self.equal = if is_equal { self.equal + 1 } else { 1 };
+        self.rows = rows;
+        let wanted = match (rows.stride, run) {
+            (-1, 1) | (_, 2..) => RUN,
+            _ => STRIDED_RUN,
+        };
+        self.equal >= wanted && rows.width <= rows.stride.abs()
+    }
+
+    fn go_to(&mut self, at: i64, place: i64) {
+        self.last = at;
+        self.next = self.next.max(place + 1);
     }
 
     /// The pages asked for ahead are used: asks for more at once, unless they came late or not at
     /// all.
-    fn used(&mut self, at: i64, fare: Fare) {
+    fn used(&mut self, place: i64, fare: Fare) {
         if fare.took > SOON || fare.lost > 25 {
             self.window = LEAST.max(self.window / 2);
         } else if fare.took <= SOON / 2 {
-            self.window = MOST.min(self.window * 2);
+            let most = match self.places().stride {
+                -1 | 1 => MOST,
+                _ => MOST_IN_COLUMNS,
+            };
+            self.window = most.min(self.window * 2);
         }
         self.proven = true;
-        self.mark = at + self.stride;
+        self.mark = place + 1;
     }
 
     /// The next burst, as far as the segment goes and others leave room.
     fn burst(&mut self, pages: i64, fare: Fare) -> Option<Burst> {
-        let room = if self.stride > 0 {
-            pages - 1 - self.next
-        } else {
-            self.next
-        };
-        let inside = if room < 0 {
-            0
-        } else {
-            room / self.stride.abs() + 1
-        };
+        let rows = self.places();
+        let inside = (rows.last_place(pages) + 1 - self.next).max(0);
         let inside = u32::try_from(inside).unwrap_or(u32::MAX);
         let count = self.window.min(fare.room).min(inside);
         // The first of them is not mapped: a thread that comes there needs the next burst.
@@ -313,12 +396,12 @@ impl Walk {
         if count == 0 {
             return None;
         }
-        let first = self.next;
-        self.next += i64::from(count) * self.stride;
+        let place = self.next;
+        self.next += i64::from(count);
         Some(Burst {
             access: self.access,
-            first,
-            stride: self.stride,
+            rows,
+            place,
             count,
         })
     }
@@ -359,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn who_walks_finds_everything_there() {
+    fn a_walk_finds_everything_there() {
         for stride in [1_i64, 2, 7, -1, -3, 64] {
             let mut walks = Walks::default();
             let start = if stride < 0 { 90_000 } else { 10 };
@@ -373,6 +456,27 @@ mod tests {
                     .all(|page| i64::from(*page) % stride == start % stride)
             );
             assert!(ahead.len() <= wanted.len() + 2 * MOST as usize);
+        }
+    }
+
+    #[test]
+    fn columns_of_blocks_are_found() {
+        for (stride, width) in [(64, 2), (8, 3), (40, 4), (-16, 2)] {
+            let mut walks = Walks::default();
+            let start = if stride < 0 { 90_000 } else { 10 };
+            let rows = (0..600).map(|row| start + row * stride);
+            let pages = rows.flat_map(|first| (first..first + width).map(|page| page as u32));
+            let pages: Vec<u32> = pages.collect();
+            let (faults, ahead) = touch(&mut walks, pages.iter().copied());
+            assert!(
+                i64::from(faults) <= 3 * width + 1,
+                "{faults} faults with runs of {width} at {stride}"
+            );
+            // The last burst goes on behind the columns.
+            let (low, high) = (*pages.iter().min().unwrap(), *pages.iter().max().unwrap());
+            let between = |page: &&u32| (low..=high).contains(*page) && !pages.contains(page);
+            let in_vain = ahead.iter().filter(between).count();
+            assert!(in_vain <= 16, "{in_vain} pages with runs of {width}");
         }
     }
 
@@ -440,7 +544,7 @@ mod tests {
     #[test]
     fn late_pages_are_asked_for_in_smaller_bursts() {
         let mut walk = Walk::new(0, Access::Read);
-        (walk.window, walk.stride) = (64, 1);
+        (walk.window, walk.rows.stride) = (64, 1);
         let late = Fare {
             took: SOON * 2,
             ..FREE

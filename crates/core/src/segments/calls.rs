@@ -19,6 +19,19 @@ impl Segments {
         self.get_mut(&segment)?.policy.sync()
     }
 
+    /// The driver has compared pages with their twins: these equal them.
+    pub(crate) fn looked_at(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segment: SegmentId,
+        untouched: Vec<PageIndex>,
+    ) -> Untouched {
+        if let Some(sync) = self.sync(segment) {
+            sync.looked_at(cx, &untouched);
+        }
+        Some((segment, untouched))
+    }
+
     /// A process makes a call. It may have to wait until the policy lets it arrive at a barrier.
     pub(crate) fn client_call(
         &mut self,

@@ -7,6 +7,7 @@ use pagemesh_recorder::schema::{self, OLDEST, OLDEST_WRITTEN, SCHEMA, SchemaErro
 use pagemesh_recorder::{Dump, FINGERPRINT, Journal, RecoverError, Verdict, recover};
 use pagemesh_wire::peer::MemberView;
 use pagemesh_wire::{Program, Versions};
+use rmpv::Value;
 use std::fs;
 use std::path::PathBuf;
 
@@ -107,15 +108,37 @@ fn forget_programs(view: &mut MemberView) {
     }
 }
 
+/// What is put back, but for what was seen of walks: no version reads that from another.
+fn without_walks(document: &[u8]) -> Value {
+    fn empty(value: &mut Value) {
+        match value {
+            Value::Array(values) => values.iter_mut().for_each(empty),
+            Value::Map(fields) => {
+                for (name, value) in fields {
+                    match value {
+                        Value::Array(walks) if name.as_str() == Some("walks") => walks.clear(),
+                        value => empty(value),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut document = rmpv::decode::read_value(&mut &document[..]).expect("a document");
+    empty(&mut document);
+    document
+}
+
 /// A program that is put back reads what it wrote itself.
 #[test]
 fn states_are_put_back_as_the_former_version_wrote_them() {
     for version in OLDEST_WRITTEN..SCHEMA {
         let before = fs::read(kept(version)).expect("a version leaves its document");
         let (mut node, registry) = schema::read(&before).expect("steps lead here");
-        assert_eq!(
-            schema::write_as(version, &node, &registry).expect("it is written"),
-            before
+        let put_back = schema::write_as(version, &node, &registry).expect("it is written");
+        assert!(
+            without_walks(&put_back) == without_walks(&before),
+            "version {version}"
         );
         // It says which programs there are.
         let runs = Input::Runs(Program::of(Versions::SPOKEN));

@@ -6,8 +6,9 @@ use super::spent::Doing;
 use super::trace::Step;
 use crate::engine::{CLIENT, Stuck};
 use crate::site::nanos;
+use core::convert::Infallible;
 use core::time::Duration;
-use pagemesh_core::{Input, Request, Rights};
+use pagemesh_core::{Input, KeptWritable, Request, Rights};
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::peer::{Access, Call};
 use pagemesh_wire::{PageIndex, SyncKey};
@@ -112,10 +113,21 @@ impl Cluster {
     /// As daemons do before a barrier is reached.
     fn look_at_kept_writable(&mut self, at: usize) {
         let (segment, host) = (self.segment, &self.hosts[at]);
-        let mut pages = self.engine.seats[at].node.kept_writable(segment);
-        pages.retain(|page| host.changed.get(page).is_none_or(|bytes| *bytes == 0));
-        if !pages.is_empty() {
-            self.hears_after(at, self.costs(at).call, Input::Untouched { segment, pages });
+        let kept_writable = self.engine.seats[at].node.kept_writable(segment);
+        if kept_writable == KeptWritable::default() {
+            return;
+        }
+        let changed = &host.changed;
+        let is_untouched = |_: &(), page| changed.get(&page).is_none_or(|bytes| *bytes == 0);
+        let mut inputs = Vec::new();
+        let report = |(): &mut (), pages| {
+            inputs.push(Input::Untouched { segment, pages });
+            Ok::<_, Infallible>(())
+        };
+        let Ok(pages) = kept_writable.look(&mut (), is_untouched, report);
+        inputs.push(Input::Untouched { segment, pages });
+        for input in inputs {
+            self.hears_after(at, self.costs(at).call, input);
         }
     }
 

@@ -26,6 +26,10 @@ use pagemesh_wire::{MappingId, NodeId, PageIndex, SegmentId};
 /// A burst of this many pages comes after as many pages that were used: all of it counts as used.
 const LONG: u32 = 128;
 
+/// After as many releases at locks without a barrier no stores are followed: pages that are made
+/// writable in vain are named at each of them. A program of phases gives a lock away now and then.
+const BY_LOCKS: u32 = 4;
+
 /// Pages that a process will come to.
 #[derive(Debug, Default)]
 pub(super) struct PagesAhead {
@@ -52,7 +56,7 @@ impl Release {
         let fare = self.prefetch.flights.fare(limit);
         let walks = self.prefetch.walks.entry(who.client).or_default();
         let announced = walks.is_announced();
-        let stores = access == Access::Write && !self.by_locks;
+        let stores = access == Access::Write && self.releases_at_locks < BY_LOCKS;
         let Some(burst) = walks.fault(page, access, who.pages, fare) else {
             let mut ahead = PagesAhead::default();
             if stores && walks.is_elsewhere() {
@@ -117,6 +121,11 @@ impl Release {
             let mark = at == 0 || !guesses;
             if stores && self.stores_alone(page) {
                 found.alone.extend(Some(page).filter(|_| !mark));
+            } else if stores && self.is_on_its_way(page, mapping) {
+                // A walk that loads before it stores has asked for it.
+                if let Some(miss) = self.pages.miss(page).filter(|_| !mark) {
+                    miss.stores = true;
+                }
             } else if belongs(self, page) && self.open_ahead(cx, page, Ahead { mapping, mark }) {
                 found.requested.push(page);
                 if let Some(miss) = self.pages.miss(page) {
@@ -125,6 +134,13 @@ impl Release {
             }
         }
         found
+    }
+
+    /// Whether a page is being made whole for a mapping though no thread waits for it.
+    fn is_on_its_way(&self, page: PageIndex, mapping: MappingId) -> bool {
+        let miss = self.pages.get(&page).and_then(|page| page.miss.as_ref());
+        let ahead = miss.and_then(|miss| miss.ahead);
+        ahead.is_some_and(|ahead| ahead.mapping == mapping)
     }
 
     /// Begins to make a page whole for which no thread waits. Returns false if it is whole, or

@@ -16,6 +16,7 @@
 
 use super::messages::IntervalRecord;
 use super::pages::Pages;
+use crate::kept_writable::KeptWritable;
 use pagemesh_wire::PageIndex;
 use pagemesh_wire::peer::DiffName;
 use serde::{Deserialize, Serialize};
@@ -32,9 +33,7 @@ const NOT_BEFORE: u8 = 4;
 /// Pages looked at before one barrier at most. The other ones are named without a look.
 const LOOKED_AT: usize = 64;
 
-/// Pages guessed to be stored to that are looked at besides, and pages looked at where the segment has
-/// replicas: those of a thousand walks. A look takes a microsecond; to name a page that did not change
-/// takes it from nodes that use it.
+/// The same where the segment has replicas.
 const MANY: usize = 8192;
 
 /// Whether a page may be kept writable.
@@ -78,18 +77,19 @@ impl Pages {
 
     /// Pages of which the driver is asked, before a barrier is reached, whether they were stored
     /// to: they were kept writable, and have turned out unchanged before, or the segment has replicas.
-    pub(super) fn to_be_looked_at(&self, replicated: bool) -> Vec<PageIndex> {
+    /// All pages are that were guessed to be stored to: a look takes a microsecond, and to name a page
+    /// that did not change takes it from nodes that use it.
+    pub(super) fn to_be_looked_at(&self, replicated: bool) -> KeptWritable {
         let at_most = if replicated { MANY } else { LOOKED_AT };
         let rests = |index: &&PageIndex| {
             let page = self.get(index);
             page.is_some_and(|page| page.staying.looks.is_some())
         };
-        let kept_writable = self.kept_writable.difference(&self.guessed).filter(rests);
-        let guessed = self.guessed.iter().take(MANY);
-        guessed
-            .chain(kept_writable.take(at_most))
-            .copied()
-            .collect()
+        let others = self.kept_writable.difference(&self.guessed).filter(rests);
+        KeptWritable {
+            guessed: self.guessed(),
+            others: others.take(at_most).copied().collect(),
+        }
     }
 
     /// A page has a twin and may be stored to, though no thread has tried to.

@@ -60,6 +60,7 @@ use crate::continuation::Continuation;
 use crate::effect::{Effect, PageRange, Reply, Rights};
 use crate::event::Event;
 use crate::inspection::Inspection;
+use crate::kept_writable::KeptWritable;
 use crate::prefetch::{Prefetch, WillneedRanges as _};
 use crate::shell::Cx;
 use crate::timers::Timer;
@@ -103,9 +104,9 @@ pub(crate) struct Release {
     diffs: DiffStore,
     #[serde(default)]
     sizes: DiffSizes,
-    /// This node released last at a lock, where nobody looks which pages have changed.
+    /// Releases at locks since the last one at a barrier. At locks nobody looks which pages have changed.
     #[serde(default)]
-    by_locks: bool,
+    releases_at_locks: u32,
     /// This node took no part in a collection, or in one of what it knew: pages have keepers that it
     /// does not know of.
     #[serde(default)]
@@ -134,7 +135,7 @@ impl Release {
             pages: Pages::default(),
             diffs: DiffStore::default(),
             sizes: DiffSizes::default(),
-            by_locks: false,
+            releases_at_locks: 0,
             missed_round: false,
             push: PushCredit::new(spread),
             collector: Collector::new(segment),
@@ -150,11 +151,11 @@ impl Release {
     /// T13), or the home when a process reaches a barrier (T14). Before that the driver has looked at
     /// pages kept writable, and the pages in `barrier` had not changed.
     fn end_for(&mut self, cx: &mut Cx<'_>, to: NodeId, barrier: Option<&[PageIndex]>) {
-        self.by_locks = barrier.is_none();
+        self.releases_at_locks = match barrier {
+            Some(_) => 0,
+            None => self.releases_at_locks.saturating_add(1),
+        };
         let untouched = barrier.unwrap_or_default().iter().copied().collect();
-        if barrier.is_some() {
-            self.settle_guesses(cx, &untouched);
-        }
         let written = self.pages.written(&untouched);
         let named = self.end_interval_of(cx, &written);
         self.pages.named_at(barrier.is_some(), &named);
@@ -431,7 +432,7 @@ impl Hooks for Release {
         Some(self)
     }
 
-    fn kept_writable(&self) -> Vec<PageIndex> {
+    fn kept_writable(&self) -> KeptWritable {
         self.pages.to_be_looked_at(self.replicas.on)
     }
 
@@ -522,6 +523,10 @@ impl SyncHooks for Release {
         let news = self.release_to(cx, (to, &known), None);
         self.attach(cx, to, &news);
         Payload::of(&news)
+    }
+
+    fn looked_at(&mut self, cx: &mut Cx<'_>, untouched: &[PageIndex]) {
+        self.settle_guesses(cx, &untouched.iter().copied().collect());
     }
 
     fn arrive(&mut self, cx: &mut Cx<'_>, untouched: &[PageIndex]) -> Payload {

@@ -4,8 +4,9 @@
 //!
 //! Whether such a page is really stored to is a guess. The next fault of the walk confirms it for
 //! the pages before. Pages that are not confirmed are kept writable ([`super::kept_writable`]), and
-//! the driver looks at them before the next barrier: one that has not changed is not named. It is
-//! protected then, and if it has not changed at the barrier after that either, its twin is dropped.
+//! the driver looks at them before the next barrier: one that has not changed is protected, and if it has
+//! not changed at the next look either, its twin is dropped. Two looks at one barrier keep it from being
+//! named when an interval comes in which another node stored to it.
 
 use super::Release;
 use super::page::{Copy, Page};
@@ -100,8 +101,8 @@ impl Release {
         });
     }
 
-    /// Before a barrier: the pages in `untouched` have not changed. Those among them that were
-    /// guessed to be stored to are protected, or need no twin any more.
+    /// The driver has looked at the pages that were guessed to be stored to, and those in `untouched` have
+    /// not changed: they are protected or, if they were when it looked, need no twin any more.
     pub(super) fn settle_guesses(&mut self, cx: &mut Cx<'_>, untouched: &BTreeSet<PageIndex>) {
         let segment = self.segment;
         for index in self.pages.guessed() {

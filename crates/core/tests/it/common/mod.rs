@@ -1,5 +1,6 @@
 //! A handful of nodes on a perfect wire, to look at exactly what they do.
 
+use core::convert::Infallible;
 use core::net::SocketAddr;
 use core::time::Duration;
 use pagemesh_core::{
@@ -669,8 +670,14 @@ impl Cluster {
     /// Looks at the pages that are kept writable, before `node` comes to a barrier: those that its
     /// threads have not stored to since the last look have not changed.
     pub fn look(&mut self, node: NodeId, segment: SegmentId) {
-        let mut pages = self.nodes[usize::from(node.0) - 1].kept_writable(segment);
-        pages.retain(|page| !self.stored.contains(&(node, page.0)));
+        let kept_writable = self.nodes[usize::from(node.0) - 1].kept_writable(segment);
+        let is_untouched =
+            |cluster: &Self, page: PageIndex| !cluster.stored.contains(&(node, page.0));
+        let report = |cluster: &mut Self, pages| {
+            cluster.input(node, Input::Untouched { segment, pages });
+            Ok::<_, Infallible>(())
+        };
+        let Ok(pages) = kept_writable.look(self, is_untouched, report);
         self.stored.retain(|(of, _)| *of != node);
         self.input(node, Input::Untouched { segment, pages });
     }

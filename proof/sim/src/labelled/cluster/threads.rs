@@ -3,7 +3,7 @@
 use super::{Cluster, Event, Thread, place};
 use crate::labelled::program::{NUMBERS, Step};
 use crate::small::Check;
-use pagemesh_core::{Input, Request, Time};
+use pagemesh_core::{Input, KeptWritable, Request, Time};
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::peer::{Access, Call, Credentials, Kind, Merge, Reduction, SegmentSpec};
@@ -41,14 +41,15 @@ impl Cluster {
 
     /// As the daemon does before a barrier is reached: mostly, since nothing rests on it.
     fn look_at_kept_writable(&mut self, host: usize, segment: SegmentId) -> Check {
-        let mut pages = self.hosts[host].node.kept_writable(segment);
-        let looks = !self.tickets.is_multiple_of(8);
-        let memory = &self.hosts[host].memory;
-        pages.retain(|page| looks && memory.is_untouched(*page));
-        self.sighted.rested += pages.len() as u64;
-        if pages.is_empty() {
+        let kept_writable = self.hosts[host].node.kept_writable(segment);
+        if self.tickets.is_multiple_of(8) || kept_writable == KeptWritable::default() {
             return Ok(());
         }
+        let is_untouched = |cluster: &Self, page| cluster.hosts[host].memory.is_untouched(page);
+        let report =
+            |cluster: &mut Self, pages| cluster.input(host, Input::Untouched { segment, pages });
+        let pages = kept_writable.look(self, is_untouched, report)?;
+        self.sighted.rested += pages.len() as u64;
         self.input(host, Input::Untouched { segment, pages })
     }
 
