@@ -1,6 +1,8 @@
 //! `bench stream`: a segment from front to back, beside a TCP stream between the same namespaces;
-//! phases of a producer and a consumer under each policy; and the cost of reading ahead for programs
-//! that do not walk.
+//! phases of a producer and a consumer under each policy; a consumer that goes down the columns of a
+//! matrix; and the cost of reading ahead for programs that do not walk.
+
+mod orders;
 
 use super::agent::Order;
 use super::report::{Report, Samples};
@@ -8,6 +10,7 @@ use super::testbed::Testbed;
 use super::{ETHERNET_JUMBO, Effort, Waiting};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
+use orders::ORDERS;
 use pagemesh_cli::sandbox::Plan;
 
 /// How fast a segment is read and written from front to back
@@ -122,6 +125,7 @@ impl Stream {
                 for policy in POLICIES {
                     if self.policy.as_ref().is_none_or(|one| one == policy) {
                         self.phases(link, kind, policy, &mut report)?;
+                        self.columns(link, kind, policy, &mut report)?;
                     }
                 }
             }
@@ -212,7 +216,52 @@ impl Stream {
         Ok(())
     }
 
-    /// The same first phase where no other node has the segment, beside a memfd.
+    /// Node 1 stores to every page of a new segment, node 0 loads one word of each: page after page,
+    /// down the columns of a matrix, and from block to block.
+    fn columns(
+        &self,
+        link: Link,
+        kind: Encryption,
+        policy: &str,
+        report: &mut Report,
+    ) -> Result<()> {
+        let mut testbed = testbed(kind, self.waiting, self.mtu)?;
+        if shape(&testbed, link).is_err() {
+            return Ok(());
+        }
+        let count = self.pages(link);
+        let mut took: [Samples; ORDERS.len()] = Default::default();
+        for round in 0..=self.rounds {
+            for ((order, width), samples) in ORDERS.into_iter().zip(&mut took) {
+                let name = format!("bench.columns.{order}.{round}");
+                testbed.open_with(&name, count, policy)?;
+                let write = true;
+                testbed.ask(
+                    1,
+                    &Order::Walk {
+                        pages: count,
+                        write,
+                    },
+                )?;
+                testbed.meet(1, 2, 1)?;
+                let (pages, threads) = (orders::pages(count, width), 1);
+                let loads = testbed.ask(0, &Order::Crowd { pages, threads })?;
+                if round > 0 {
+                    samples.extend(loads);
+                }
+                testbed.remove(&name)?;
+            }
+        }
+        let bytes = f64::from(count) * 4096.0;
+        for ((order, _), samples) in ORDERS.into_iter().zip(&took).skip(1) {
+            let name = format!("{order}/{policy}/{}/{}", link.name(), kind.name());
+            report.rate(name, bytes, samples, Some((ORDERS[0].0, &took[0])));
+            report.waited(self.waiting.name());
+        }
+        Ok(())
+    }
+
+    /// The first phase where no other node has the segment, beside a memfd.
     fn alone(&self, report: &mut Report) -> Result<()> {
         let mut testbed = testbed(Encryption::Plain, self.waiting, self.mtu)?;
         let pages = self.pages(Link::Unshaped);
