@@ -531,6 +531,21 @@ fn first_stores_on_a_walk_stop_at_few_pages_and_so_do_the_next_ones() {
     assert_eq!(store_stops(&mut cluster, N1, 256).len(), stops.len());
 }
 
+#[test]
+fn loads_of_zeros_on_a_walk_stop_at_few_pages() {
+    let (mut cluster, segment) = fresh(256);
+    meet(&mut cluster, segment);
+    let loads = stops(&mut cluster, 256, Access::Read);
+    assert_eq!(loads, [0, 1, 2, 3, 7, 15, 31, 63, 127, 255]);
+    // They are copies like any other: what another node stores is not missed.
+    cluster.touch(N1, 200, Access::Write);
+    meet(&mut cluster, segment);
+    cluster.forget();
+    cluster.touch(N2, 200, Access::Read);
+    assert_eq!(mapped(&cluster, N2), [200]);
+    assert!(diffs(&cluster).0 > 0, "node 1 is asked");
+}
+
 /// Places far from each other, at which a program stores in turn, and the pages of each.
 const PLACES: u32 = 40;
 const PAGES: u32 = 32;

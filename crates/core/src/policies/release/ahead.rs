@@ -37,6 +37,8 @@ pub(super) struct PagesAhead {
     pub(super) requested: Vec<PageIndex>,
     /// They are going to be stored to, and need nothing of other nodes.
     pub(super) alone: Vec<PageIndex>,
+    /// They are going to be loaded from, and start from zeros.
+    pub(super) zeros: Vec<PageIndex>,
 }
 
 impl Release {
@@ -65,7 +67,11 @@ impl Release {
             return ahead;
         };
         let writer = self.writer_of(page);
-        if !announced && writer.is_none() && !(stores && self.stores_alone(page)) {
+        let needs_none = match access {
+            Access::Read => self.starts_from_zeros(page),
+            Access::Write => stores && self.stores_alone(page),
+        };
+        if !announced && writer.is_none() && !needs_none {
             return PagesAhead::default();
         }
         self.passed(burst.before(), page, stores);
@@ -121,6 +127,8 @@ impl Release {
             let mark = at == 0 || !guesses;
             if stores && self.stores_alone(page) {
                 found.alone.extend(Some(page).filter(|_| !mark));
+            } else if burst.access == Access::Read && self.starts_from_zeros(page) {
+                found.zeros.extend(Some(page).filter(|_| !mark));
             } else if stores && self.is_on_its_way(page, mapping) {
                 // A walk that loads before it stores has asked for it.
                 if let Some(miss) = self.pages.miss(page).filter(|_| !mark) {

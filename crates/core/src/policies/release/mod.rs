@@ -327,6 +327,7 @@ impl Hooks for Release {
             // If the thread goes on at once, it finds the pages ahead mapped; a request is not kept
             // waiting for them.
             let alone = self.stores_alone(page);
+            self.load_ahead(cx, who.mapping, &ahead.zeros);
             if alone {
                 self.store_ahead(cx, who.mapping, &ahead.alone);
             }

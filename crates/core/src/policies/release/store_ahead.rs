@@ -59,7 +59,7 @@ impl Release {
             .copied()
             .partition(|page| self.starts_from_zeros(*page));
         for pages in PageRange::of(self.segment, &zeros) {
-            self.fill_ahead(cx, mapping, pages);
+            self.fill_ahead(cx, mapping, pages, Rights::Write);
         }
         for index in &here {
             if let Some(page) = self.pages.get_mut(index) {
@@ -68,29 +68,49 @@ impl Release {
             self.prepare_store(cx, *index);
         }
         for pages in PageRange::of(self.segment, &here) {
-            self.map_ahead(cx, mapping, pages);
+            self.map_ahead(cx, mapping, pages, Rights::Write);
         }
         for page in pages {
             self.pages.guess(*page);
         }
     }
 
-    /// Pages start from zeros, writable.
-    fn fill_ahead(&mut self, cx: &mut Cx<'_>, mapping: MappingId, pages: PageRange) {
+    /// Gives a mapping the right to load from these pages, which start from zeros. Whether they are used
+    /// must show by a fault the next time.
+    pub(super) fn load_ahead(&mut self, cx: &mut Cx<'_>, mapping: MappingId, pages: &[PageIndex]) {
+        for pages in PageRange::of(self.segment, pages) {
+            self.fill_ahead(cx, mapping, pages, Rights::Read);
+            for (_, index) in pages.iter() {
+                self.pages.page(index).believed = true;
+            }
+        }
+    }
+
+    /// Pages start from zeros, with these rights.
+    fn fill_ahead(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mapping: MappingId,
+        pages: PageRange,
+        rights: Rights,
+    ) {
+        let source = Source::Zero;
+        cx.push(Effect::Fill { pages, source });
         for (_, index) in pages.iter() {
             let page = self.pages.page(index);
             page.copy = Copy::Frame;
             page.blank = true;
-            let _ = self.pages.begin_twin(index);
+            if rights == Rights::Write {
+                let _ = self.pages.begin_twin(index);
+            }
         }
-        let source = Source::Zero;
-        cx.push(Effect::Fill { pages, source });
-        cx.push(Effect::Diffs(DiffWork::Twin { pages, source }));
-        self.map_ahead(cx, mapping, pages);
+        if rights == Rights::Write {
+            cx.push(Effect::Diffs(DiffWork::Twin { pages, source }));
+        }
+        self.map_ahead(cx, mapping, pages, rights);
     }
 
-    fn map_ahead(&mut self, cx: &mut Cx<'_>, mapping: MappingId, pages: PageRange) {
-        let rights = Rights::Write;
+    fn map_ahead(&mut self, cx: &mut Cx<'_>, mapping: MappingId, pages: PageRange, rights: Rights) {
         for (_, index) in pages.iter() {
             self.pages.page(index).rights = rights;
         }
