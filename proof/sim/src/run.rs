@@ -49,6 +49,13 @@ pub struct Options {
     pub log: bool,
 }
 
+impl Options {
+    /// The coordinator at the start does not stay it.
+    pub(crate) fn first_fails(&self) -> bool {
+        self.takeover || self.resume || self.etcd
+    }
+}
+
 /// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
