@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 mod awake;
+mod keeping;
 mod membership;
 mod start;
 
@@ -70,9 +71,6 @@ const PACKETS: usize = 16;
 
 /// Requests from request slots handled in a row before others are served.
 const IN_A_ROW: usize = 16;
-
-/// Socket buffers smaller than this lose datagrams when all nodes talk at once.
-const WANTED_BUFFER: usize = 2 << 20;
 
 /// Runs a daemon until it is told to end.
 ///

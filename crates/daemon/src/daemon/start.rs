@@ -1,56 +1,53 @@
 //! Start of a daemon: as a new node, or as the successor of another daemon.
 
+mod about;
+mod config;
+mod life;
+mod network;
+mod socket;
+
+use super::Daemon;
 use super::awake::Rounds;
-use super::{Daemon, WANTED_BUFFER};
+use super::keeping::keep;
 use crate::budget::Budget;
 use crate::diff_store::Changes;
 use crate::diff_store::DiffStore;
-use crate::driver::{About, Driver};
-use crate::edition::Edition;
+use crate::driver::Driver;
 use crate::etcd;
 use crate::executor::DaemonExecutor;
-use crate::experiment::Edge;
-use crate::keeper::{Keeper, Keeping, Tag};
 use crate::launch;
-use crate::ledger::{Ledger, LedgerFile, Medium};
 use crate::lending::Lending;
 use crate::listener::ProgramListener;
-use crate::multicast_batches::MulticastBatches;
-use crate::network::Network;
 use crate::options::Options;
 use crate::pages::Pages;
 use crate::priority::SchedulingPriority;
 use crate::process::raise_limits;
 use crate::receive_batch::ReceiveBatch;
 use crate::recorder::Recorder;
-use crate::sealing::Sealing;
-use crate::serve::troubles::WallClock;
 use crate::stash::Stash;
 use crate::takeover::{self, Ground, TakeoverState};
 use crate::token::Token;
 use crate::waiter::Waiter;
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use pagemesh_core::{Config, KeptEntry, Life, Node, Pace, Start, limits};
+use about::about;
+use anyhow::{Context as _, Result, bail, ensure};
+use config::{config, room_ahead, room_for_twins};
+use life::{begin_or_go_on, ledger_of_another};
+use network::network;
+use pagemesh_core::{Node, Start};
 use pagemesh_os::latency::LatencyHold;
 use pagemesh_os::poll::Poll;
 use pagemesh_os::seqpacket::Listener;
 use pagemesh_os::signals::{self, Signals};
-use pagemesh_os::udp::{Group, Udp};
-use pagemesh_os::{clock, cpu, uffd};
+use pagemesh_os::{clock, cpu};
 use pagemesh_recorder::Recovered;
 use pagemesh_wire::local::{MAX_PACKET, Trouble};
-use pagemesh_wire::{ClusterId, Incarnation, PAGE_SIZE, PublicKey};
+use pagemesh_wire::{ClusterId, PAGE_SIZE};
 use rand::TryRng as _;
+use socket::{bind, listen};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 
 /// Datagrams that came while no daemon ran, handled before anything else, at most.
 const BACKLOG: usize = 1 << 20;
-
-/// Ports of the kernel's choice that may be taken for connections.
-const PORTS: usize = 16;
 
 impl Daemon {
     pub(super) fn start(options: &Options) -> Result<Self> {
@@ -113,12 +110,7 @@ impl Daemon {
         executor.pages.unprotected = options.unprotected;
         executor.lending.tampers = options.tamper;
         executor.lending.disk = options.experiment.slow_disk();
-        executor.races.looked_for = options.check_races;
-        executor.quota = options.quota;
-        executor
-            .recorder
-            .crash_point
-            .clone_from(&options.crash_point);
+        set(&mut executor, options);
         if let Some(keeping) = &options.keeping {
             keep(
                 keeping,
@@ -167,12 +159,7 @@ impl Daemon {
             recorder,
             (lending, &mut recovered),
         )?;
-        executor.races.looked_for = options.check_races;
-        executor.quota = options.quota;
-        executor
-            .recorder
-            .crash_point
-            .clone_from(&options.crash_point);
+        set(&mut executor, options);
         ensure!(
             options.control.is_some() == recovered.node.is_elected(),
             "the daemon before and this one have to be started with the same --control"
@@ -229,25 +216,7 @@ impl Daemon {
             })
             .ok();
         driver.executor.priority = SchedulingPriority::new(standing);
-        let poll = &driver.executor.poll;
-        poll.add(udp, Token::Network.encode())?;
-        if let Some(bell) = driver.executor.network.bell() {
-            poll.add(bell, Token::Network.encode())?;
-        }
-        if let Some(group) = driver.executor.network.group() {
-            poll.add(group, Token::Network.encode())?;
-        }
-        if let Some(bell) = driver.executor.network.keys_bell() {
-            poll.add(bell, Token::Keys.encode())?;
-        }
-        if let Some(ledger) = &driver.executor.ledger {
-            poll.add(ledger.bell(), Token::Ledger.encode())?;
-        }
-        if let Some(elections) = &driver.executor.elections {
-            poll.add(elections.bell(), Token::Elections.encode())?;
-        }
-        poll.add(&listener, Token::Listener.encode())?;
-        poll.add(&signals, Token::Signals.encode())?;
+        watch(&driver, &listener, &signals)?;
         tracing::info!(
             name = %options.name, address = %driver.about.address,
             socket = %options.socket.display(), "listening",
@@ -274,36 +243,40 @@ impl Daemon {
         daemon.poll_keeper();
         Ok(daemon)
     }
+}
 
-    fn poll_keeper(&self) {
-        let executor = &self.driver.executor;
-        if let Err(error) = executor.keeper.poll(&executor.poll, Token::Keeper.encode()) {
-            tracing::warn!(%error, "the end of the keeper will not be noticed");
-        }
-    }
+/// What an executor is told by options, whether it is new or goes on.
+fn set(executor: &mut DaemonExecutor, options: &Options) {
+    executor.races.looked_for = options.check_races;
+    executor.quota = options.quota;
+    let crash_point = &mut executor.recorder.crash_point;
+    crash_point.clone_from(&options.crash_point);
+}
 
-    /// The keeper died: starts another and gives it everything.
-    pub(super) fn replace_keeper(&mut self) {
-        let executor = &mut self.driver.executor;
-        let Some(gone) = executor.keeper.take_gone() else {
-            return;
-        };
-        let _ = executor.poll.remove(&gone);
-        tracing::warn!(
-            process = gone.process(),
-            "the keeper is gone; starting another"
-        );
-        if let Some(keeping) = &self.keeping {
-            keep(
-                keeping,
-                &self.socket,
-                executor,
-                &self.listener,
-                &self.receive_batch,
-            );
-        }
-        self.poll_keeper();
+/// Polls everything by which a daemon is woken.
+fn watch(driver: &Driver, listener: &Listener, signals: &Signals) -> Result<()> {
+    let executor = &driver.executor;
+    let poll = &executor.poll;
+    let network = &executor.network;
+    poll.add(&network.udp, Token::Network.encode())?;
+    if let Some(bell) = network.bell() {
+        poll.add(bell, Token::Network.encode())?;
     }
+    if let Some(group) = network.group() {
+        poll.add(group, Token::Network.encode())?;
+    }
+    if let Some(bell) = network.keys_bell() {
+        poll.add(bell, Token::Keys.encode())?;
+    }
+    if let Some(ledger) = &executor.ledger {
+        poll.add(ledger.bell(), Token::Ledger.encode())?;
+    }
+    if let Some(elections) = &executor.elections {
+        poll.add(elections.bell(), Token::Elections.encode())?;
+    }
+    poll.add(listener, Token::Listener.encode())?;
+    poll.add(signals, Token::Signals.encode())?;
+    Ok(())
 }
 
 fn no_pages() -> io::Result<Pages> {
@@ -313,257 +286,12 @@ fn no_pages() -> io::Result<Pages> {
     ))
 }
 
-/// Starts a keeper and gives it everything. A daemon works without one, but then has no successor
-/// if it dies.
-fn keep(
-    keeping: &Keeping,
-    socket: &Path,
-    executor: &mut DaemonExecutor,
-    listener: impl AsFd,
-    receive_batch: &ReceiveBatch,
-) {
-    match Keeper::start(keeping, socket) {
-        Ok(keeper) => {
-            keeper.put(Tag::Listener, Vec::new(), listener.as_fd());
-            keeper.put(Tag::Datagram, Vec::new(), receive_batch.as_fd());
-            executor.keeper.by(keeper);
-            executor.keep_everything();
-        }
-        Err(error) => tracing::error!("no keeper, so this daemon cannot be replaced: {error:#}"),
-    }
-}
-
-fn listen(options: &Options) -> Result<Listener> {
-    let path = &options.socket;
-    if let Some(directory) = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-    {
-        std::fs::create_dir_all(directory).map_err(|error| no_directory(directory, error))?;
-    }
-    Listener::bind(path, options.socket_mode).map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => anyhow!(
-            "another daemon listens at {} already, or the path is no socket; stop that daemon, \
-             or give this one another --socket",
-            path.display()
-        ),
-        _ => anyhow!(error).context(format!("cannot listen at {}", path.display())),
-    })
-}
-
-/// The socket for datagrams. Where the kernel chooses the port, that port is free for connections,
-/// too, by which other nodes start programs here.
-fn bind(address: SocketAddr) -> io::Result<Udp> {
-    // Kept, so that the kernel chooses others.
-    let mut taken = Vec::new();
-    while address.port() == 0 && taken.len() < PORTS {
-        let udp = Udp::bind(address)?;
-        if TcpListener::bind(udp.address()).is_ok() {
-            return Ok(udp);
-        }
-        taken.push(udp);
-    }
-    Udp::bind(address)
-}
-
-fn no_directory(directory: &Path, error: io::Error) -> anyhow::Error {
-    let cure = if error.kind() == io::ErrorKind::PermissionDenied {
-        "; set XDG_RUNTIME_DIR to a directory of this user, for the daemon and its programs, or \
-         name a socket in one by --socket (programs: PAGEMESH_SOCKET)"
-    } else {
-        ""
-    };
-    anyhow!(
-        "cannot make the directory {}: {error}{cure}",
-        directory.display()
-    )
-}
-
-fn about(options: &Options, udp: &Udp) -> About {
-    let mut problems = Vec::new();
-    let device = uffd::open_device();
-    if let Err(error) = &device {
-        problems.push(Trouble::Userfaultfd.line(format_args!(
-            "cannot open {} ({error}), so programs of other users cannot map segments unless \
-             vm.unprivileged_userfaultfd is 1; run the daemon as root",
-            uffd::DEVICE
-        )));
-    }
-    match uffd::Features::offered() {
-        Ok(features) if features.sufficient() => {}
-        Ok(_) => problems.push(
-            Trouble::Userfaultfd.line("this kernel is too old: Linux 6.4 or later is needed"),
-        ),
-        Err(error) => problems.push(Trouble::Userfaultfd.line(format_args!(
-            "userfaultfd is not available ({error}): `pagemesh doctor` says more"
-        ))),
-    }
-    let buffers = udp.buffers();
-    if buffers.receive < WANTED_BUFFER {
-        problems.push(Trouble::SocketBuffer.line(format_args!(
-            "the socket buffer has {} bytes, which may lose datagrams; \
-             `sysctl net.core.rmem_max=16777216` helps",
-            buffers.receive
-        )));
-    }
-    About {
-        name: options.name.clone(),
-        address: options.advertise.unwrap_or_else(|| udp.address()),
-        started: clock::monotonic(),
-        join: options.join,
-        device: device.ok(),
-        problems,
-        wall_clock: WallClock::new(),
-        edition: Edition::of(options.experiment),
-    }
-}
-
 /// A number drawn at random.
 fn dice() -> Result<u64> {
     let mut source = rand::rngs::SysRng;
     source
         .try_next_u64()
         .context("the kernel has no randomness")
-}
-
-/// The directory for this node's state, if it has one, and how the node begins: it joins a cluster,
-/// goes on with the one in the directory, or founds one.
-fn begin_or_go_on(options: &Options) -> Result<(Option<Ledger>, Start)> {
-    let found = || -> Result<Start> { Ok(Start::Found(ClusterId(dice()?))) };
-    let Some(directory) = &options.state else {
-        let start = options.join.map_or_else(found, |to| Ok(Start::Join(to)))?;
-        return Ok((None, start));
-    };
-    let mut file = LedgerFile::open(directory)?;
-    let start = match options.join {
-        Some(address) => Start::Join(address),
-        None if file.kept.is_whole() => {
-            let life = next_life(&mut file, options.promote)?;
-            Start::Resume(Box::new(life))
-        }
-        None if options.promote => bail!(
-            "{}: nothing is known here of a cluster: this node was not its standby",
-            file.path().display()
-        ),
-        None => found()?,
-    };
-    Ok((Some(Ledger::start(Medium::File(Box::new(file)))?), start))
-}
-
-/// A coordinator begins its next life, and its disk knows that before any other node hears of it.
-fn next_life(file: &mut LedgerFile, promote: bool) -> Result<Life> {
-    let path = file.path();
-    let path = path.display();
-    ensure!(
-        promote || file.kept.has_coordinated(),
-        "{path}: this node was the standby: let it join (--join); or, if the coordinator's host is \
-         gone for good and no member can be promoted, go on with the standby's copy (--promote)"
-    );
-    let next = file.kept.next_life();
-    let (node, term) = next.with_context(|| {
-        format!(
-            "{path}: all numbers of nodes are used up; move the file away to found a new cluster"
-        )
-    })?;
-    let entry = KeptEntry::Life {
-        cluster: file.kept.cluster(),
-        node,
-        term,
-    };
-    file.append(&[entry])
-        .with_context(|| format!("cannot write to {path}"))?;
-    tracing::info!(
-        file = %path, %node, term = term.count(), names = file.kept.names(),
-        "going on from the disk: the members are asked, for 5 s at most",
-    );
-    let kept = file.kept.clone();
-    Ok(Life { kept, node, term })
-}
-
-/// The directory of a node that goes on from its journal. What its last daemon was writing may be
-/// missing there.
-fn ledger_of_another(options: &Options) -> Result<Option<Ledger>> {
-    let directory = options.state.as_ref();
-    let ledger = directory.map(|directory| {
-        let file = LedgerFile::open(directory)?;
-        Ledger::start(Medium::File(Box::new(file)))
-    });
-    ledger.transpose()
-}
-
-fn config(options: &Options, about: &About, key: PublicKey, start: Start) -> Result<Config> {
-    Ok(Config {
-        name: about.name.clone(),
-        address: about.address,
-        incarnation: Incarnation(dice()?),
-        key,
-        start,
-        quotas: options.quota.cluster,
-        pace: pace(options),
-        check_races: options.check_races,
-        traps_late: true,
-        standby: options.standby && options.control.is_none(),
-        rejoin: true,
-        keeps: options.state.is_some() || options.control.is_some(),
-        elected: options.control.is_some(),
-        program: about.edition.program,
-        far_numbers: false,
-    })
-}
-
-/// A coordinator that etcd replaces has to be missed soon.
-fn pace(options: &Options) -> Pace {
-    let mut pace = Pace::default();
-    if options.control.is_some() {
-        pace.heartbeat = limits::HEARTBEAT_ELECTED;
-    }
-    if let Some(silence) = options.experiment.dead_after() {
-        pace.dead_after = silence;
-    }
-    pace
-}
-
-/// Number of pages that fit in half of the socket's receive buffer: the kernel charges about twice
-/// their size, and other nodes send, too.
-fn room_ahead(udp: &Udp) -> u32 {
-    let pages = udp.buffers().receive / (4 * PAGE_SIZE);
-    u32::try_from(pages).unwrap_or(u32::MAX)
-}
-
-/// Number of pages that fit in an eighth of this host's memory.
-fn room_for_twins() -> u32 {
-    let host = rustix::system::sysinfo();
-    let bytes = u128::from(host.totalram) * u128::from(host.mem_unit);
-    u32::try_from(bytes / 8 / PAGE_SIZE as u128).unwrap_or(u32::MAX)
-}
-
-fn network(options: &Options, udp: Udp, before: Option<OwnedFd>) -> Result<Network> {
-    let admission = options.admission.as_ref();
-    let sealing = admission.map(|admission| Sealing::new(admission, before));
-    let multicast_batches = multicast_batches(options, &udp)?;
-    let me = options.advertise.unwrap_or_else(|| udp.address());
-    let mut network = Network::new(
-        udp,
-        options.impair,
-        sealing.transpose()?,
-        options.compress,
-        Edge::new(options.experiment)?,
-        me,
-    );
-    if let Some(multicast_batches) = multicast_batches {
-        network.join(multicast_batches);
-    }
-    Ok(network)
-}
-
-fn multicast_batches(options: &Options, udp: &Udp) -> Result<Option<MulticastBatches>> {
-    let Some(address) = options.multicast else {
-        return Ok(None);
-    };
-    let group = Group::join(address, udp).with_context(|| {
-        format!("cannot listen to the multicast group {address}: name another, or leave --multicast away")
-    })?;
-    Ok(Some(MulticastBatches::new(group, udp.address())))
 }
 
 /// Starts to record the node; if there is no memory for that, the daemon runs without.
