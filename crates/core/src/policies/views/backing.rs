@@ -1,6 +1,7 @@
 //! What a holder has its backup keep (see [`replicas`](super::replicas)).
 
 use super::Views;
+use super::context::PageContext;
 use super::messages::{Body, Run};
 use super::page::Passing;
 use super::replicas::{FLIGHT, Held, Replicas};
@@ -8,6 +9,42 @@ use super::say;
 use crate::event::Event;
 use crate::shell::Cx;
 use pagemesh_wire::{NodeId, NodeSet, PAGE_SIZE, PageIndex, SegmentId};
+
+impl PageContext<'_, '_> {
+    /// This node has the consistent copy, and its backup may not.
+    pub(super) fn replicate(&mut self) {
+        if !self.views.replicas.on {
+            return;
+        }
+        self.materialize();
+        let (index, stamp) = (self.index, self.page().stamp);
+        let run = Run::of_one(index, stamp);
+        self.views.supersede(run);
+        self.views.published.add_silent(run, PAGE_SIZE as u16);
+        self.views.replicas.lacks(index);
+        self.views.pump_replicas(self.cx);
+    }
+
+    /// The consistent copy goes from here to another node: this one keeps what it gives.
+    pub(super) fn keep_given(&mut self, to: NodeId) {
+        if !self.views.replicas.on {
+            return;
+        }
+        let (me, index, backup) = (self.cx.me(), self.index, self.views.replicas.backup());
+        let page = self.page();
+        (page.keeps, page.veiled) = (Some(to), None);
+        page.kept_at = page.version.saturating_sub(1);
+        let (stamp, giver) = (page.stamp, page.giver.take());
+        let nodes = [backup, giver].into_iter().flatten();
+        let nodes: NodeSet = nodes.filter(|node| *node != to && *node != me).collect();
+        if let Some(passing) = &mut page.passing {
+            passing.keepers = nodes;
+        }
+        self.views.supersede(Run::of_one(index, stamp));
+        self.views.replicas.superseded(index, false);
+        self.views.pump_replicas(self.cx);
+    }
+}
 
 impl Views {
     /// The replicas, and what there is to keep.
@@ -36,49 +73,6 @@ impl Views {
 
     fn restart_replicas(&mut self, cx: &mut Cx<'_>) {
         self.replicas.restart(cx, self.segment);
-        self.pump_replicas(cx);
-    }
-
-    /// This node has the consistent copy, and its backup may not.
-    pub(super) fn replicate(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        if !self.replicas.on {
-            return;
-        }
-        self.materialize(cx, index);
-        let stamp = self.page(cx, index).stamp;
-        let run = Run {
-            first: index,
-            count: 1,
-            stamp,
-        };
-        self.supersede(run);
-        self.published.add_silent(run, PAGE_SIZE as u16);
-        self.replicas.lacks(index);
-        self.pump_replicas(cx);
-    }
-
-    /// The consistent copy goes from here to another node: this one keeps what it gives.
-    pub(super) fn keep_given(&mut self, cx: &mut Cx<'_>, index: PageIndex, to: NodeId) {
-        if !self.replicas.on {
-            return;
-        }
-        let (me, backup) = (cx.me(), self.replicas.backup());
-        let page = self.page(cx, index);
-        (page.keeps, page.veiled) = (Some(to), None);
-        page.kept_at = page.version.saturating_sub(1);
-        let (stamp, giver) = (page.stamp, page.giver.take());
-        let nodes = [backup, giver].into_iter().flatten();
-        let nodes: NodeSet = nodes.filter(|node| *node != to && *node != me).collect();
-        if let Some(passing) = &mut page.passing {
-            passing.keepers = nodes;
-        }
-        let run = Run {
-            first: index,
-            count: 1,
-            stamp,
-        };
-        self.supersede(run);
-        self.replicas.superseded(index, false);
         self.pump_replicas(cx);
     }
 

@@ -6,147 +6,161 @@
 //! A member answers when it knows the members of the home's epoch: from then on it takes nothing
 //! from a node that is gone, so no copy is under way that the census does not see.
 
-use super::Views;
+use super::context::PageContext;
 use super::messages::{Body, Copied, Found, Stamp};
-use super::page::{Census, Valid};
+use super::page::{Page, Valid};
+use crate::backoff::Backoff;
 use crate::event::Event;
-use crate::shell::Cx;
-use pagemesh_wire::{NodeId, PageIndex, RequestId};
+use pagemesh_wire::{NodeId, NodeSet, RequestId};
+use serde::{Deserialize, Serialize};
 
-impl Views {
-    /// At the home: searches the holder of a page, if that does not go on already.
-    pub(super) fn search(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let timer = self.page_timer(index);
-        let page = self.page(cx, index);
+/// The search for a holder that is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Census {
+    round: RequestId,
+    /// The nodes that have not answered.
+    missing: NodeSet,
+    backoff: Backoff,
+    /// Somebody has the consistent copy.
+    held: bool,
+    /// The latest move that anybody knows.
+    version: u64,
+    hint: NodeId,
+    best: Option<(Copied, NodeId)>,
+    /// The greatest number of a refresh that anybody has seen.
+    #[serde(default)]
+    number: u64,
+}
+
+impl Census {
+    /// Counts an answer in. False if it was not expected, or cannot be. A replica is whole; a newer copy
+    /// that is not has less of what was published: if `whole_first`, it is not as good.
+    fn count(&mut self, from: NodeId, found: Found, whole_first: bool) -> bool {
+        let stamps = found.copy.map(|copy| copy.stamp);
+        let possible = stamps.is_none_or(|stamp| stamp.is_possible())
+            && found.version.max(found.number) < 1 << 62;
+        if !possible || self.round != found.round || !self.missing.remove(from) {
+            return false;
+        }
+        self.held |= found.holds;
+        if found.version > self.version {
+            (self.version, self.hint) = (found.version, found.hint);
+        }
+        self.number = self.number.max(found.number);
+        let rank = |copy: Copied| (whole_first && copy.whole, copy);
+        let better = |copy: &Copied| self.best.is_none_or(|(best, _)| rank(*copy) > rank(best));
+        if let Some(copy) = found.copy.filter(better) {
+            self.best = Some((copy, from));
+        }
+        true
+    }
+}
+
+impl PageContext<'_, '_> {
+    /// At the home: searches the holder of the page, if that does not go on already.
+    pub(super) fn search(&mut self) {
+        let (timer, copy) = (self.timer(), self.offer());
+        let (page, cx) = self.parts();
         if page.holds || page.census.is_some() || page.passing.is_some() || page.lost.is_some() {
             return;
         }
-        let version = page.version;
         if let Some(node) = page.elected {
-            let number = page.stamp.number;
-            let page = index;
-            let said = Body::Become {
-                page,
-                version,
-                number,
-            };
-            return self.say(cx, node, &said);
+            return self.appoint(node);
         }
-        let (hint, number) = (page.hint, page.stamp.number);
-        let copy = self.offer(self.pages.get(&index));
-        let census = Census {
+        page.census = Some(Census {
             round: cx.next_request(),
             missing: cx.shell.peers(),
             backoff: cx.backoff(timer),
             held: false,
-            version,
-            hint,
+            version: page.version,
+            hint: page.hint,
             best: copy.map(|copy| (copy, cx.me())),
-            number,
-        };
-        self.page(cx, index).census = Some(census);
-        self.ask_all(cx, index);
-        self.conclude(cx, index);
+            number: page.stamp.number,
+        });
+        self.ask_all();
+        self.conclude();
     }
 
-    fn ask_all(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let epoch = cx.shell.view.epoch;
-        let Some(census) = &self.page(cx, index).census else {
+    fn ask_all(&mut self) {
+        let (page, epoch) = (self.index, self.cx.shell.view.epoch);
+        let Some(census) = &self.page().census else {
             return;
         };
         let (round, missing) = (census.round, census.missing.clone());
         for node in missing.iter() {
-            let page = index;
-            self.say(cx, node, &Body::Census { page, round, epoch });
+            self.say(node, &Body::Census { page, round, epoch });
         }
     }
 
-    pub(super) fn census_due(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let timer = self.page_timer(index);
-        if let Some(census) = &mut self.page(cx, index).census
+    pub(super) fn census_due(&mut self) {
+        let timer = self.timer();
+        let (page, cx) = self.parts();
+        if let Some(census) = &mut page.census
             && cx.fire(&mut census.backoff, timer)
         {
-            self.ask_all(cx, index);
+            self.ask_all();
         }
     }
 
     /// The home asks what this node knows.
-    pub(super) fn counted(
-        &mut self,
-        cx: &mut Cx<'_>,
-        home: NodeId,
-        index: PageIndex,
-        (round, epoch): (RequestId, u64),
-    ) {
-        if cx.shell.view.epoch < epoch {
+    pub(super) fn counted(&mut self, home: NodeId, round: RequestId, epoch: u64) {
+        if self.cx.shell.view.epoch < epoch {
             return; // It asks again.
         }
-        let found = match self.pages.get(&index) {
-            None => Found {
-                page: index,
-                round,
-                version: 0,
-                hint: self.segment.home(),
-                holds: self.segment.home() == cx.me(),
-                copy: self.offer(None),
-                number: 0,
-            },
-            Some(page) => Found {
-                page: index,
-                round,
-                version: page.version,
-                hint: page.hint,
-                holds: page.holds || page.passing.is_some(),
-                copy: self.offer(Some(page)),
-                number: page.stamp.number,
-            },
+        let (segment, page) = self.id();
+        let known = self.views.pages.get(&page);
+        let is_home = segment.home() == self.cx.me();
+        let found = Found {
+            page,
+            round,
+            version: known.map_or(0, |known| known.version),
+            hint: known.map_or(segment.home(), |known| known.hint),
+            holds: known.map_or(is_home, |known| known.holds || known.passing.is_some()),
+            copy: self.offer(),
+            number: known.map_or(0, |known| known.stamp.number),
         };
-        self.say(cx, home, &Body::Found(found));
+        self.say(home, &Body::Found(found));
+    }
+
+    /// The copy that this node can offer as the consistent one: its own, or zeros for a page that it
+    /// has not heard to have moved.
+    fn offer(&self) -> Option<Copied> {
+        let page = self.views.pages.get(&self.index);
+        let unmoved = page.is_none_or(|page| page.version == 0);
+        let zeros = unmoved && self.views.replicas.zeros.of.is_some();
+        let zeros = zeros.then_some(Copied {
+            stamp: Stamp::default(),
+            whole: false,
+        });
+        page.and_then(Page::copy).or(zeros)
     }
 
     /// A member has answered.
-    pub(super) fn found(&mut self, cx: &mut Cx<'_>, from: NodeId, found: Found) {
-        let index = found.page;
-        let whole_first = self.replicas.on;
-        let Some(census) = &mut self.page(cx, index).census else {
-            return cx.emit(Event::Stale {});
-        };
-        let stamps = found.copy.map(|copy| copy.stamp);
-        let possible = stamps.is_none_or(|stamp| stamp.is_possible())
-            && found.version.max(found.number) < 1 << 62;
-        if !possible || census.round != found.round || !census.missing.remove(from) {
-            return cx.emit(Event::Stale {});
+    pub(super) fn found(&mut self, from: NodeId, found: Found) {
+        let whole_first = self.views.replicas.on;
+        let census = self.page().census.as_mut();
+        if census.is_some_and(|census| census.count(from, found, whole_first)) {
+            self.conclude();
+        } else {
+            self.cx.emit(Event::Stale {});
         }
-        census.held |= found.holds;
-        if found.version > census.version {
-            (census.version, census.hint) = (found.version, found.hint);
-        }
-        census.number = census.number.max(found.number);
-        // A replica is whole; a newer copy that is not has less of what was published.
-        let rank = |copy: Copied| (whole_first && copy.whole, copy);
-        let better = |copy: &Copied| census.best.is_none_or(|(best, _)| rank(*copy) > rank(best));
-        if let Some(copy) = found.copy.filter(better) {
-            census.best = Some((copy, from));
-        }
-        self.conclude(cx, index);
     }
 
-    /// A member that was to answer is gone, and its knowledge with it.
-    pub(super) fn census_without(&mut self, cx: &mut Cx<'_>, index: PageIndex, node: NodeId) {
-        let timer = self.page_timer(index);
-        let page = self.page(cx, index);
+    /// A member that was to answer is gone, and its knowledge with it. All answer anew: they must not
+    /// take anything of that node any more, either.
+    pub(super) fn search_anew(&mut self) {
+        let timer = self.timer();
+        let (page, cx) = self.parts();
         if let Some(census) = page.census.take() {
-            // All answer anew: they must not take anything of that node any more, either.
             cx.end(&census.backoff, timer);
-            let _ = node;
-            self.search(cx, index);
+            self.search();
         }
     }
 
     /// Everybody has answered: decides.
-    fn conclude(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let (me, segment, timer) = (cx.me(), self.segment, self.page_timer(index));
-        let page = self.page(cx, index);
+    fn conclude(&mut self) {
+        let (me, home, timer) = (self.cx.me(), self.views.segment.home(), self.timer());
+        let (page, cx) = self.parts();
         let Some(census) = page.census.take_if(|census| census.missing.is_empty()) else {
             return;
         };
@@ -166,64 +180,70 @@ impl Views {
             }
             return;
         }
-        let untouched = page.version == 0 && cx.has_left(segment.home());
+        let untouched = page.version == 0 && cx.has_left(home);
         // Zeros stand for pages that never moved.
         let zeros = |copy: Copied| copy.stamp == Stamp::default();
         let moved = page.version > 0;
         let best = census.best.filter(|(copy, _)| !(moved && zeros(*copy)));
         page.version += 1;
-        let version = page.version;
         page.stamp.number = page.stamp.number.max(census.number);
-        let number = page.stamp.number;
         match best {
             Some((_, node)) if node != me => {
                 (page.hint, page.elected) = (node, Some(node));
-                let page = index;
-                let said = Body::Become {
-                    page,
-                    version,
-                    number,
-                };
-                self.say(cx, node, &said);
+                self.appoint(node);
             }
             None if !untouched => {
                 page.hint = me;
-                self.lost(cx, index, census.hint);
+                self.lost(census.hint);
             }
-            _ => {
-                page.hint = me;
-                (page.holds, page.filled) = (true, page.copy().is_some());
-                page.stamp.version = version;
-                page.unveil();
-                if !page.filled {
-                    page.valid = Valid::Nothing;
-                }
-                self.drop_runs(cx, index);
-                cx.emit(Event::Regained {
-                    segment,
-                    page: index,
-                });
-                self.holds_now(cx, index);
-            }
+            _ => self.regain(),
         }
     }
 
-    /// The home says that the copy here is the consistent one from now on.
-    pub(super) fn become_holder(
-        &mut self,
-        cx: &mut Cx<'_>,
-        home: NodeId,
-        index: PageIndex,
-        Stamp { version, number }: Stamp,
-    ) {
-        let (me, segment) = (cx.me(), self.segment);
-        let offer = self.offer(self.pages.get(&index));
-        let page = self.page(cx, index);
-        if number >= 1 << 62 {
-            return cx.emit(Event::Malformed {});
+    /// Tells a node that it is the holder from now on.
+    fn appoint(&mut self, node: NodeId) {
+        let page = self.index;
+        let known = self.page();
+        let (version, number) = (known.version, known.stamp.number);
+        let said = Body::Become {
+            page,
+            version,
+            number,
+        };
+        self.say(node, &said);
+    }
+
+    /// The copy here is the consistent one from now on.
+    fn regain(&mut self) {
+        let me = self.cx.me();
+        let page = self.page();
+        (page.holds, page.filled) = (true, page.copy().is_some());
+        (page.hint, page.stamp.version) = (me, page.version);
+        page.unveil();
+        if !page.filled {
+            page.valid = Valid::Nothing;
         }
-        if home != cx.home(segment) || version >= 1 << 62 || page.holds {
-            return cx.emit(Event::Stale {});
+        self.holds_again();
+    }
+
+    /// This node is the holder of a page whose holder was gone.
+    pub(super) fn holds_again(&mut self) {
+        let (segment, page) = self.id();
+        self.drop_arriving();
+        self.cx.emit(Event::Regained { segment, page });
+        self.holds_now();
+    }
+
+    /// The home says that the copy here is the consistent one from now on.
+    pub(super) fn become_holder(&mut self, home: NodeId, Stamp { version, number }: Stamp) {
+        let (index, from_home) = (self.index, home == self.home());
+        let offer = self.offer();
+        let page = self.page();
+        if number >= 1 << 62 {
+            return self.cx.emit(Event::Malformed {});
+        }
+        if !from_home || version >= 1 << 62 || page.holds {
+            return self.cx.emit(Event::Stale {});
         }
         // A node that has declined, or had the copy and gave it away, says so again and again: the
         // home must not wait for it, and a late repetition must not make it the holder.
@@ -232,46 +252,27 @@ impl Views {
             if !over {
                 (page.version, page.hint) = (version, home);
             }
-            return self.say(
-                cx,
-                home,
-                &Body::NoCopy {
-                    page: index,
-                    version,
-                },
-            );
+            let page = index;
+            return self.say(home, &Body::NoCopy { page, version });
         }
-        (page.holds, page.filled) = (true, page.copy().is_some());
-        (page.version, page.hint, page.stamp.version) = (version, me, version);
+        page.version = version;
         page.stamp.number = page.stamp.number.max(number);
-        (page.prefix_purged, page.purged, page.blank) = (false, false, false);
-        page.unveil();
-        page.valid = match page.filled {
-            true => Valid::Whole,
-            false => Valid::Nothing,
+        page.valid = match page.copy() {
+            Some(_) => Valid::Whole,
+            None => Valid::Nothing,
         };
-        self.drop_runs(cx, index);
-        cx.emit(Event::Regained {
-            segment,
-            page: index,
-        });
-        self.holds_now(cx, index);
+        (page.prefix_purged, page.purged, page.blank) = (false, false, false);
+        self.regain();
     }
 
     /// The node that was to become the holder has no copy any more.
-    pub(super) fn no_copy(
-        &mut self,
-        cx: &mut Cx<'_>,
-        from: NodeId,
-        index: PageIndex,
-        version: u64,
-    ) {
-        let page = self.page(cx, index);
+    pub(super) fn no_copy(&mut self, from: NodeId, version: u64) {
+        let me = self.cx.me();
+        let page = self.page();
         if page.elected != Some(from) || page.version != version {
-            return cx.emit(Event::Stale {});
+            return self.cx.emit(Event::Stale {});
         }
-        page.elected = None;
-        page.hint = cx.me();
-        self.search(cx, index);
+        (page.elected, page.hint) = (None, me);
+        self.search();
     }
 }

@@ -2,6 +2,7 @@
 //! whole; the node that gives it away keeps an inconsistent copy.
 
 use super::backing::release_keepers;
+use super::context::PageContext;
 use super::messages::{Body, Pass, Refresh, Run, Stamp, Want, Wish};
 use super::page::{Page, Passing, Valid, Wanted};
 use super::refresh::part;
@@ -9,122 +10,77 @@ use super::{HOLD, HOPS, QUEUE, RUN, Views};
 use crate::effect::{Effect, Mappings, Rights, Source};
 use crate::event::Event;
 use crate::shell::Cx;
-use crate::timers::Timer;
 use core::time::Duration;
 use pagemesh_wire::local::View;
-use pagemesh_wire::peer::{Refusal, Subject};
+use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{MappingId, NodeId, NodeSet, PAGE_SIZE, PageIndex, RequestId, Version};
 
-impl Views {
-    pub(super) fn page(&mut self, cx: &Cx<'_>, index: PageIndex) -> &mut Page {
-        let home = self.segment.home();
-        let here = home == cx.me();
-        let page = self.pages.entry(index);
-        page.or_insert_with(|| Page::new(home, here))
-    }
-
-    pub(super) fn page_timer(&self, page: PageIndex) -> Timer {
-        let segment = self.segment;
-        Timer::Subject(Subject::Page { segment, page })
-    }
-
+impl PageContext<'_, '_> {
     /// The thread's access is served now, or when the page is here.
-    pub(super) fn access(
-        &mut self,
-        cx: &mut Cx<'_>,
-        mapping: MappingId,
-        view: View,
-        index: PageIndex,
-    ) {
-        let segment = self.segment;
-        if self.is_lost_to(cx, index, mapping) {
+    pub(super) fn access(&mut self, mapping: MappingId, view: View) {
+        if self.is_lost_to(mapping) {
             return;
         }
-        let page = self.page(cx, index);
-        if page.serves(view) {
-            cx.emit(Event::LocalFault {
-                segment,
-                page: index,
-            });
-            return self.grant(cx, index, mapping, view);
+        let (segment, page) = self.id();
+        let known = self.page();
+        if known.serves(view) {
+            self.cx.emit(Event::LocalFault { segment, page });
+            return self.grant(mapping, view);
         }
-        if page.faults.contains(&(mapping, view)) {
-            return cx.emit(Event::RepeatedFault {
-                segment,
-                page: index,
-            });
+        if known.faults.contains(&(mapping, view)) {
+            return self.cx.emit(Event::RepeatedFault { segment, page });
         }
-        cx.emit(if view.consistent {
-            Event::WriteFault {
-                segment,
-                page: index,
-            }
+        known.faults.push((mapping, view));
+        self.cx.emit(if view.consistent {
+            Event::WriteFault { segment, page }
         } else {
-            Event::ReadFault {
-                segment,
-                page: index,
-            }
+            Event::ReadFault { segment, page }
         });
-        page.faults.push((mapping, view));
-        self.ask(cx, index);
+        self.ask();
     }
 
-    pub(super) fn grant(
-        &mut self,
-        cx: &mut Cx<'_>,
-        index: PageIndex,
-        mapping: MappingId,
-        view: View,
-    ) {
-        self.materialize(cx, index);
+    pub(super) fn grant(&mut self, mapping: MappingId, view: View) {
+        self.materialize();
         let rights = if view.consistent {
             Rights::Write
         } else {
             Rights::Read
         };
-        cx.push(Effect::Map {
-            mappings: Mappings::One(mapping),
-            pages: (self.segment, index).into(),
+        let (mappings, pages) = (Mappings::One(mapping), self.id().into());
+        self.cx.push(Effect::Map {
+            mappings,
+            pages,
             rights,
         });
     }
 
     /// Gives the holder's page a frame.
-    pub(super) fn materialize(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let segment = self.segment;
-        let page = self.page(cx, index);
+    pub(super) fn materialize(&mut self) {
+        let page = self.page();
         if page.holds && !page.filled {
-            page.filled = true;
-            page.valid = Valid::Whole;
-            cx.push(Effect::Fill {
-                pages: (segment, index).into(),
-                source: Source::Zero,
-            });
+            (page.filled, page.valid) = (true, Valid::Whole);
+            self.fill(Source::Zero);
         }
     }
 
     /// Serves the threads that can be served, and asks for what the others want.
-    pub(super) fn serve(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let segment = self.segment;
-        let page = self.page(cx, index);
-        let faults = core::mem::take(&mut page.faults);
-        let (ready, rest) = faults.into_iter().partition(|(_, view)| page.serves(*view));
-        page.faults = rest;
-        let ready: Vec<_> = ready;
+    pub(super) fn serve(&mut self) {
+        let (segment, page) = self.id();
+        let known = self.page();
+        let faults = core::mem::take(&mut known.faults).into_iter();
+        let (ready, rest): (Vec<_>, Vec<_>) = faults.partition(|(_, view)| known.serves(*view));
+        known.faults = rest;
         for (mapping, view) in ready {
-            cx.emit(Event::Granted {
-                segment,
-                page: index,
-            });
-            self.grant(cx, index, mapping, view);
+            self.cx.emit(Event::Granted { segment, page });
+            self.grant(mapping, view);
         }
-        self.ask(cx, index);
+        self.ask();
     }
 
     /// Sees to it that exactly what is wanted here is asked for.
-    pub(super) fn ask(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let (timer, renews) = (self.page_timer(index), self.renews);
-        let page = self.page(cx, index);
+    pub(super) fn ask(&mut self) {
+        let (timer, renews) = (self.timer(), self.views.renews);
+        let (page, cx) = self.parts();
         let (wish, has) = (page.wish(renews), page.want.as_ref().map(|want| want.wish));
         if wish == has {
             return;
@@ -132,32 +88,33 @@ impl Views {
         if let Some(want) = page.want.take() {
             cx.end(&want.backoff, timer);
         }
-        let Some(wish) = wish else { return };
-        self.open(cx, index, wish);
+        if let Some(wish) = wish {
+            self.open(wish);
+        }
     }
 
     /// Opens a request.
-    pub(super) fn open(&mut self, cx: &mut Cx<'_>, index: PageIndex, wish: Wish) {
-        let timer = self.page_timer(index);
-        let want = Wanted {
+    pub(super) fn open(&mut self, wish: Wish) {
+        let timer = self.timer();
+        let (page, cx) = self.parts();
+        page.want = Some(Wanted {
             wish,
             request: cx.next_request(),
             since: cx.now,
             tries: 0,
             backoff: cx.backoff(timer),
-        };
-        self.page(cx, index).want = Some(want);
-        self.send_want(cx, index);
+        });
+        self.send_want();
     }
 
     /// Sends the request: at first to where the holder seems to be, later to everybody.
-    fn send_want(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let (me, home) = (cx.me(), cx.home(self.segment));
-        let segment = self.segment;
-        let page = self.page(cx, index);
-        let Some(wanted) = &page.want else { return };
+    fn send_want(&mut self) {
+        let (me, home) = (self.cx.me(), self.home());
+        let (segment, page) = self.id();
+        let known = self.page();
+        let Some(wanted) = &known.want else { return };
         let want = Want {
-            page: index,
+            page,
             count: 1,
             wish: wanted.wish,
             asker: me,
@@ -165,137 +122,110 @@ impl Views {
             hops: 0,
             tries: wanted.tries,
         };
-        let (hint, tries) = (page.hint, wanted.tries);
-        cx.emit(Event::Asked {
-            segment,
-            page: index,
-        });
+        let (hint, tries) = (known.hint, wanted.tries);
+        self.cx.emit(Event::Asked { segment, page });
         if tries > 0 {
-            for node in cx.shell.peers().iter() {
-                self.say(cx, node, &Body::Want(want));
+            for node in self.cx.shell.peers().iter() {
+                self.say(node, &Body::Want(want));
             }
-        } else if hint != me && cx.is_alive(hint) {
-            self.say(cx, hint, &Body::Want(want));
+        } else if hint != me && self.cx.is_alive(hint) {
+            self.say(hint, &Body::Want(want));
         } else if home != me {
-            self.say(cx, home, &Body::Want(want));
+            self.say(home, &Body::Want(want));
         }
-        let lost = hint == me || cx.is_gone(hint);
-        if home == me && (lost || tries > 1) {
-            self.search(cx, index);
+        self.search_if_gone(hint, tries);
+    }
+
+    /// At the home: searches the holder if it is gone, or does not answer.
+    fn search_if_gone(&mut self, hint: NodeId, tries: u8) {
+        let me = self.cx.me();
+        if self.home() == me && (hint == me || self.cx.is_gone(hint) || tries > 1) {
+            self.search();
         }
     }
 
-    /// A node wants a page.
-    pub(super) fn wanted(&mut self, cx: &mut Cx<'_>, want: Want) {
-        let (me, home, index) = (cx.me(), cx.home(self.segment), want.page);
-        let page = self.page(cx, index);
-        if want.asker == me || !cx.is_alive(want.asker) {
-            return cx.emit(Event::Stale {});
+    /// A node wants the page.
+    pub(super) fn wanted(&mut self, want: Want) {
+        let me = self.cx.me();
+        let (segment, page) = self.id();
+        let lost = self.page().lost;
+        if want.asker == me || !self.cx.is_alive(want.asker) {
+            return self.cx.emit(Event::Stale {});
         }
-        if let Some(with) = page.lost {
+        if let Some(with) = lost {
             if want.wish < Wish::Anew {
-                let (page, request) = (index, want.request);
+                let request = want.request;
                 let lost = Body::Lost {
                     page,
                     request,
                     with,
                 };
-                return self.say(cx, want.asker, &lost);
+                return self.say(want.asker, &lost);
             }
-            self.renew(cx, index);
+            self.renew();
         }
-        let page = self.page(cx, index);
-        if page.holds {
+        let known = self.page();
+        if known.holds {
             return match want.wish {
-                Wish::Move | Wish::Anew => self.enqueue(cx, index, (want.asker, want.request)),
-                Wish::Prefix | Wish::Whole => self.copy_to(cx, want),
+                Wish::Move | Wish::Anew => self.enqueue((want.asker, want.request)),
+                Wish::Prefix | Wish::Whole => self.views.give_copies(self.cx, want),
             };
         }
-        let (hint, version) = (page.hint, page.version);
-        let passing_to_asker = page.passing.as_ref().is_some_and(|p| p.to == want.asker);
+        let (hint, version) = (known.hint, known.version);
+        let passing_to_asker = known.passing.as_ref().is_some_and(|p| p.to == want.asker);
         if passing_to_asker {
             return; // It is on its way there, again and again.
         }
-        let lost = hint == me || cx.is_gone(hint);
-        if home == me && (lost || want.tries > 1) {
-            self.search(cx, index);
-        }
+        self.search_if_gone(hint, want.tries);
         // Repeated requests reach everybody as it is.
         let forward = want.tries == 0 && want.hops < HOPS && version > 0;
-        if forward && hint != me && hint != want.asker && cx.is_alive(hint) {
-            let segment = self.segment;
-            cx.emit(Event::Forwarded {
-                segment,
-                page: index,
-            });
+        if forward && hint != me && hint != want.asker && self.cx.is_alive(hint) {
+            self.cx.emit(Event::Forwarded { segment, page });
             let hops = want.hops + 1;
-            self.say(cx, hint, &Body::Want(Want { hops, ..want }));
+            self.say(hint, &Body::Want(Want { hops, ..want }));
         }
     }
 
-    /// Sends copies of pages that are here.
-    fn copy_to(&mut self, cx: &mut Cx<'_>, want: Want) {
-        let bytes = match want.wish {
-            Wish::Prefix => self.prefix,
-            _ => PAGE_SIZE as u16,
-        };
-        for step in 0..want.count.min(RUN) {
-            let index = PageIndex(want.page.0.saturating_add(step));
-            if index.0 >= self.size || !self.page(cx, index).holds {
-                continue;
-            }
-            self.materialize(cx, index);
-            // Stores may have been made since the last copy: this one is newer.
-            let stamp = &mut self.page(cx, index).stamp;
-            stamp.number += 1;
-            let run = Run {
-                first: index,
-                count: 1,
-                stamp: *stamp,
-            };
-            let refresh = self.refresh(cx, index, (run, bytes), want.request);
-            let segment = self.segment;
-            cx.emit(Event::CopyGiven {
-                segment,
-                page: index,
-            });
-            let source = part(bytes, Source::Frame);
-            self.say_page(cx, want.asker, &Body::Refresh(refresh), source);
-        }
+    /// Sends a copy of so many bytes.
+    fn give_copy(&mut self, to: NodeId, answers: RequestId, bytes: u16) {
+        self.materialize();
+        let (segment, page) = self.id();
+        // Stores may have been made since the last copy: this one is newer.
+        let stamp = &mut self.page().stamp;
+        stamp.number += 1;
+        let run = Run::of_one(page, *stamp);
+        let refresh = self.refresh((run, bytes), answers);
+        self.cx.emit(Event::CopyGiven { segment, page });
+        self.say_page(to, &Body::Refresh(refresh), part(bytes, Source::Frame));
     }
 
-    pub(super) fn refresh(
-        &mut self,
-        cx: &Cx<'_>,
-        page: PageIndex,
-        (run, bytes): (Run, u16),
-        answers: RequestId,
-    ) -> Refresh {
-        let known = self.page(cx, page);
+    pub(super) fn refresh(&mut self, (run, bytes): (Run, u16), answers: RequestId) -> Refresh {
+        let (page, me) = (self.index, self.cx.me());
+        let known = self.page();
         Refresh {
             page,
             stamp: known.stamp,
             bytes,
             run,
-            holder: known.hint_of(cx.me()),
+            holder: known.hint_of(me),
             answers,
         }
     }
 
-    fn enqueue(&mut self, cx: &mut Cx<'_>, index: PageIndex, who: (NodeId, RequestId)) {
-        let queue = &mut self.page(cx, index).queue;
+    fn enqueue(&mut self, who: (NodeId, RequestId)) {
+        let queue = &mut self.page().queue;
         match queue.iter().position(|(node, _)| *node == who.0) {
             Some(place) => queue[place].1 = who.1,
             None if queue.len() < QUEUE => queue.push_back(who),
-            None => return cx.emit(Event::Stale {}),
+            None => return self.cx.emit(Event::Stale {}),
         }
-        self.serve_queue(cx, index);
+        self.serve_queue();
     }
 
     /// The consistent copy goes to who waits first, unless it is to stay for a while.
-    pub(super) fn serve_queue(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let (now, timer) = (cx.now, self.page_timer(index));
-        let page = self.page(cx, index);
+    pub(super) fn serve_queue(&mut self) {
+        let (now, timer) = (self.cx.now, self.timer());
+        let (page, cx) = self.parts();
         page.locks.retain(|(_, until)| *until > now);
         page.queue.retain(|(node, _)| cx.is_alive(*node));
         if !page.holds || page.queue.is_empty() {
@@ -306,109 +236,81 @@ impl Views {
         if let Some(until) = until {
             return cx.arm(until, timer);
         }
-        let Some((to, _)) = page.queue.pop_front() else {
-            return;
-        };
-        self.pass(cx, index, to);
+        if let Some((to, _)) = page.queue.pop_front() {
+            self.pass(to);
+        }
     }
 
     /// Gives the consistent copy away. All listeners see it pass.
-    pub(super) fn pass(&mut self, cx: &mut Cx<'_>, index: PageIndex, to: NodeId) {
-        self.materialize(cx, index);
-        let (segment, timer) = (self.segment, self.page_timer(index));
-        let pages = (segment, index).into();
-        cx.push(Effect::Evict { pages, keep: true });
-        let backoff = cx.backoff(timer);
-        let page = self.page(cx, index);
+    pub(super) fn pass(&mut self, to: NodeId) {
+        self.materialize();
+        self.evict(true);
+        let ((segment, index), timer) = (self.id(), self.timer());
+        let (page, cx) = self.parts();
         let stamp = Stamp {
             version: page.version + 1,
             number: page.stamp.number + 1,
         };
-        let queue: Vec<_> = page
-            .queue
-            .drain(..)
-            .filter(|(node, _)| *node != to)
-            .collect();
+        let queue = page.queue.drain(..).filter(|(node, _)| *node != to);
+        page.passing = Some(Passing {
+            to,
+            stamp,
+            queue: queue.collect(),
+            backoff: cx.backoff(timer),
+            keepers: NodeSet::EMPTY,
+        });
         (page.holds, page.filled, page.kept) = (false, false, None);
         (page.version, page.hint, page.stamp) = (stamp.version, to, stamp);
         (page.valid, page.purged, page.elected) = (Valid::Whole, false, None);
         page.locks.clear();
-        page.passing = Some(Passing {
-            to,
-            stamp,
-            queue,
-            backoff,
-            keepers: NodeSet::EMPTY,
-        });
         cx.emit(Event::OwnershipGiven {
             segment,
             page: index,
             to,
             version: Version(stamp.version),
         });
-        self.send_pass(cx, index);
-        self.keep_given(cx, index, to);
-        let run = Run {
-            first: index,
-            count: 1,
-            stamp,
-        };
-        let me = cx.me();
-        for node in self.listeners.nodes.iter() {
-            if node != to && node != me && cx.is_alive(node) {
-                let whole = PAGE_SIZE as u16;
-                let refresh = self.refresh(cx, index, (run, whole), RequestId::NONE);
-                self.say_page(cx, node, &Body::Refresh(refresh), Source::Stash);
+        self.send_pass();
+        self.keep_given(to);
+        let run = Run::of_one(index, stamp);
+        let me = self.cx.me();
+        for node in self.views.listeners.nodes.iter() {
+            if node != to && node != me && self.cx.is_alive(node) {
+                let refresh = self.refresh((run, PAGE_SIZE as u16), RequestId::NONE);
+                self.say_page(node, &Body::Refresh(refresh), Source::Stash);
             }
         }
-        cx.push(Effect::Fill {
-            pages,
-            source: Source::Stash,
-        });
+        self.fill(Source::Stash);
         // Threads of consistent views ask for it anew when they touch it; others go on.
-        self.serve(cx, index);
+        self.serve();
     }
 
-    fn send_pass(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let Some(passing) = &self.page(cx, index).passing else {
+    fn send_pass(&mut self) {
+        let page = self.index;
+        let Some(passing) = &self.page().passing else {
             return;
         };
         let (to, stamp, queue) = (passing.to, passing.stamp, passing.queue.clone());
-        let pass = Body::Pass(Pass {
-            page: index,
-            stamp,
-            queue,
-        });
-        self.say_page(cx, to, &pass, Source::Stash);
+        let pass = Pass { page, stamp, queue };
+        self.say_page(to, &Body::Pass(pass), Source::Stash);
     }
 
     /// The consistent copy has come.
-    pub(super) fn passed_here(&mut self, cx: &mut Cx<'_>, from: NodeId, pass: Pass) {
-        let (me, index, segment) = (cx.me(), pass.page, self.segment);
-        let version = pass.stamp.version;
-        self.say(
-            cx,
-            from,
-            &Body::Passed {
-                page: index,
-                version,
-            },
-        );
-        let page = self.page(cx, index);
+    pub(super) fn passed_here(&mut self, from: NodeId, pass: Pass) {
+        let (me, version) = (self.cx.me(), pass.stamp.version);
+        let page = pass.page;
+        self.say(from, &Body::Passed { page, version });
+        let page = self.page();
         // The home may have heard in a census that it is on its way here.
         let awaited = page.version == version && page.hint == me;
         let is_new = page.version < version || awaited;
         if !pass.stamp.is_possible() || page.holds || !is_new {
-            return cx.emit(Event::Stale {});
+            return self.cx.emit(Event::Stale {});
         }
-        self.arrived(cx, index, version);
-        self.drop_runs(cx, index);
-        cx.push(Effect::Fill {
-            pages: (segment, index).into(),
-            source: Source::Payload,
-        });
-        let (now, keeps) = (cx.now, self.replicas.on);
-        let page = self.page(cx, index);
+        self.arrived(version);
+        self.drop_arriving();
+        self.fill(Source::Payload);
+        let (now, keeps) = (self.cx.now, self.views.replicas.on);
+        let page = self.page();
         (page.holds, page.filled, page.valid) = (true, true, Valid::Whole);
         (page.version, page.hint, page.stamp) = (version, me, pass.stamp);
         (page.prefix_purged, page.purged, page.seen) = (false, false, now);
@@ -417,14 +319,14 @@ impl Views {
         page.giver = Some(from).filter(|_| keeps);
         let queue = pass.queue.into_iter().take(QUEUE);
         page.queue = queue.filter(|(node, _)| *node != me).collect();
-        self.holds_now(cx, index);
+        self.holds_now();
     }
 
     /// This node has the consistent copy from now on.
-    pub(super) fn holds_now(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let (segment, now, renews) = (self.segment, cx.now, self.renews);
-        let page = self.page(cx, index);
-        page.kept = page.wish(renews).map(|_| now + HOLD);
+    pub(super) fn holds_now(&mut self) {
+        let ((segment, index), renews) = (self.id(), self.views.renews);
+        let (page, cx) = self.parts();
+        page.kept = page.wish(renews).map(|_| cx.now + HOLD);
         let version = Version(page.version);
         (page.census, page.elected, page.lost) = (None, None, None);
         cx.emit(Event::Owned {
@@ -432,103 +334,119 @@ impl Views {
             page: index,
             version,
         });
-        self.replicate(cx, index);
-        self.changed(cx, index);
-        self.serve(cx, index);
-        self.serve_queue(cx, index);
+        self.replicate();
+        self.views.watches.changed(self.cx, index);
+        self.serve();
+        self.serve_queue();
     }
 
     /// The consistent copy was seen behind where this node has sent it.
-    pub(super) fn arrived(&mut self, cx: &mut Cx<'_>, index: PageIndex, version: u64) {
-        let (segment, timer) = (self.segment, self.page_timer(index));
-        let page = self.page(cx, index);
+    pub(super) fn arrived(&mut self, version: u64) {
+        let (id, timer) = (self.id(), self.timer());
+        let (page, cx) = self.parts();
         let done = |passing: &mut Passing| passing.stamp.version <= version;
         if let Some(passing) = page.passing.take_if(done) {
             cx.end(&passing.backoff, timer);
-            cx.push(Effect::DropStash {
-                segment,
-                page: index,
-            });
-            release_keepers(cx, (segment, index), &passing);
-            let (replicas, held) = self.replicas();
-            replicas.settle(cx, held);
+            self.drop_stash();
+            release_keepers(self.cx, id, &passing);
+            let (replicas, held) = self.views.replicas();
+            replicas.settle(self.cx, held);
         }
     }
 
-    /// A timer of a page is due.
-    pub(super) fn page_due(
-        &mut self,
-        cx: &mut Cx<'_>,
-        index: PageIndex,
-        patience: Option<Duration>,
-    ) {
-        if !self.pages.contains_key(&index) {
-            return;
-        }
+    /// A timer of the page is due.
+    pub(super) fn due(&mut self, patience: Option<Duration>) {
         if let Some(patience) = patience {
-            self.time_out(cx, index, patience);
+            self.time_out(patience);
         }
-        let timer = self.page_timer(index);
-        let page = self.page(cx, index);
+        let timer = self.timer();
+        let (page, cx) = self.parts();
         if let Some(passing) = &mut page.passing
             && cx.fire(&mut passing.backoff, timer)
         {
-            self.send_pass(cx, index);
+            self.send_pass();
         }
-        let page = self.page(cx, index);
+        let (page, cx) = self.parts();
         if let Some(want) = &mut page.want
             && cx.fire(&mut want.backoff, timer)
         {
             want.tries = want.tries.saturating_add(1);
-            self.send_want(cx, index);
+            self.send_want();
         }
-        self.census_due(cx, index);
-        self.serve_queue(cx, index);
+        self.census_due();
+        self.serve_queue();
     }
 
     /// The coordinator has been silent for long: threads that have waited as long wait no more.
-    fn time_out(&mut self, cx: &mut Cx<'_>, index: PageIndex, patience: Duration) {
-        let now = cx.now;
-        let page = self.page(cx, index);
-        if page
-            .want
-            .as_ref()
-            .is_some_and(|want| now - want.since >= patience)
-        {
-            self.fail(cx, index, &Refusal::NodeGone(cx.coordinator()));
+    fn time_out(&mut self, patience: Duration) {
+        let (page, cx) = self.parts();
+        let want = page.want.as_ref();
+        if want.is_some_and(|want| cx.now - want.since >= patience) {
+            let why = Refusal::NodeGone(cx.coordinator());
+            self.fail(&why);
         }
     }
 
     /// Threads that wait for the page cannot be served.
-    pub(super) fn fail(&mut self, cx: &mut Cx<'_>, index: PageIndex, why: &Refusal) {
-        let faults = core::mem::take(&mut self.page(cx, index).faults);
-        for (mapping, _) in faults {
-            cx.fail(mapping, (self.segment, index), why.clone());
+    pub(super) fn fail(&mut self, why: &Refusal) {
+        let id = self.id();
+        for (mapping, _) in core::mem::take(&mut self.page().faults) {
+            self.cx.fail(mapping, id, why.clone());
         }
-        self.ask(cx, index);
+        self.ask();
     }
 
     /// A member is gone: what it was to have, or had, is elsewhere or lost.
-    pub(super) fn page_member_gone(&mut self, cx: &mut Cx<'_>, index: PageIndex, node: NodeId) {
-        let (segment, timer) = (self.segment, self.page_timer(index));
-        let page = self.page(cx, index);
+    pub(super) fn member_gone(&mut self, node: NodeId) {
+        let timer = self.timer();
+        let (page, cx) = self.parts();
         page.queue.retain(|(waiting, _)| *waiting != node);
+        page.elected = page.elected.filter(|elected| *elected != node);
         if let Some(passing) = page.passing.take_if(|passing| passing.to == node) {
             // Whether it came there, and went on from there, the home finds out.
             cx.end(&passing.backoff, timer);
-            cx.push(Effect::DropStash {
-                segment,
-                page: index,
-            });
+            self.drop_stash();
         }
-        if page.elected == Some(node) {
-            page.elected = None;
-        }
-        self.census_without(cx, index, node);
-        let page = self.page(cx, index);
-        if let Some(want) = &mut page.want {
+        self.search_anew();
+        if let Some(want) = &mut self.page().want {
             want.tries = want.tries.max(1);
-            self.send_want(cx, index);
+            self.send_want();
+        }
+    }
+
+    /// This node is no member any more: what it has of the page is nobody's.
+    pub(super) fn expelled(&mut self) {
+        let id = self.id();
+        let page = self.page();
+        page.want = None;
+        for (mapping, _) in core::mem::take(&mut page.faults) {
+            self.cx.fail(mapping, id, Refusal::NotMember);
+        }
+        self.drop_arriving();
+        let page = self.page();
+        let (filled, passing) = (page.valid > Valid::Nothing, page.passing.take());
+        if passing.is_some() {
+            self.drop_stash();
+        }
+        if filled {
+            self.evict(false);
+        }
+    }
+}
+
+impl Views {
+    /// Sends copies of pages that are here.
+    fn give_copies(&mut self, cx: &mut Cx<'_>, want: Want) {
+        let bytes = match want.wish {
+            Wish::Prefix => self.prefix,
+            _ => PAGE_SIZE as u16,
+        };
+        for step in 0..want.count.min(RUN) {
+            let index = PageIndex(want.page.0.saturating_add(step));
+            if index.0 < self.size && self.page(cx, index).holds {
+                let mut page = self.at(cx, index);
+                page.give_copy(want.asker, want.request, bytes);
+            }
         }
     }
 }

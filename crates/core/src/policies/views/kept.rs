@@ -1,15 +1,92 @@
 //! The pages that a node keeps for their holders, as the backup (see [`replicas`](super::replicas)).
 
-use super::messages::{Body, Copied, Refresh, Run, Stamp, Want, Wish};
-use super::page::{Page, Valid};
-use super::replicas::FLIGHT;
-use super::{HOPS, Views};
-use crate::effect::Effect;
+use super::context::PageContext;
+use super::messages::{Body, Refresh, Run, Want, Wish};
+use super::page::Valid;
+use super::replicas::{FLIGHT, Replicas};
+use super::{HOPS, Views, say};
 use crate::event::Event;
 use crate::limits::LEAVE_BURST;
 use crate::shell::Cx;
 use pagemesh_sorted::SortedMap;
-use pagemesh_wire::{NodeId, PAGE_SIZE, PageIndex};
+use pagemesh_wire::{NodeId, PAGE_SIZE, PageIndex, SegmentId};
+
+impl PageContext<'_, '_> {
+    /// A holder does not count on the copy here any more.
+    pub(super) fn released(&mut self, from: NodeId, version: u64, holder: NodeId) {
+        if version >= 1 << 62 {
+            return self.cx.emit(Event::Malformed {});
+        }
+        self.learn_holder(version, holder);
+        // A later promise to the same holder is not ended by an old message.
+        let leaves = self.views.replicas.leaving.is_some();
+        let page = self.page();
+        let over = version > page.kept_at || leaves;
+        if page.keeps == Some(from) && over && !page.holds {
+            self.unkeep();
+        }
+    }
+
+    /// A refresh has come: a node that answers for pages that never moved keeps them once they move, too.
+    pub(super) fn keep_refreshed(&mut self, from: NodeId, refresh: &Refresh) {
+        let replicas = &self.views.replicas;
+        if !replicas.on {
+            return;
+        }
+        let (holds, version) = (refresh.holder == from, refresh.stamp.version);
+        let backs = replicas.zeros.of == Some(from) && replicas.leaving.is_none();
+        let page = self.page();
+        if page.keeps == Some(from) && holds {
+            page.kept_at = page.kept_at.max(version);
+        } else if page.keeps.is_none() && backs {
+            page.keeps = Some(from);
+            page.kept_at = version.saturating_sub(u64::from(!holds));
+        }
+    }
+
+    /// The copy here is one like any other from now on; what is veiled is dropped.
+    fn unkeep(&mut self) {
+        let page = self.page();
+        let veiled = page.veiled;
+        page.unveil();
+        page.valid = veiled.unwrap_or(page.valid);
+        if veiled == Some(Valid::Nothing) {
+            self.evict(false);
+        }
+        self.has_holder();
+    }
+
+    /// A page that was kept for a node that is gone has another holder.
+    fn has_holder(&mut self) {
+        if self.views.replicas.orphans.remove(&self.index) {
+            self.page().orphaned = false;
+            self.ask();
+            self.views.pump_replicas(self.cx);
+        }
+    }
+}
+
+impl Replicas {
+    /// The node that answers for pages that never moved counts on this one.
+    pub(super) fn keep_zeros(&mut self, cx: &mut Cx<'_>, segment: SegmentId, from: NodeId) {
+        if !self.on || segment.home() == cx.me() {
+            return cx.emit(Event::Malformed {});
+        }
+        if self.leaving.is_some() {
+            let (pages, zeros) = (Vec::new(), true);
+            return say(cx, segment, from, &Body::Leaving { pages, zeros });
+        }
+        (self.zeros.of, self.zeros.inherited) = (Some(from), false);
+        say(cx, segment, from, &Body::ZerosKept);
+    }
+
+    /// Another node answers for zeros.
+    pub(super) fn zeros_released(&mut self, cx: &mut Cx<'_>, from: NodeId) {
+        if self.zeros.of.take_if(|of| *of == from).is_none() {
+            cx.emit(Event::Stale {});
+        }
+    }
+}
 
 impl Views {
     /// A holder counts on copies here.
@@ -26,14 +103,14 @@ impl Views {
         if moved || run.pages().any(|page| self.page(cx, page).holds) {
             return cx.emit(Event::Stale {});
         }
-        self.learn_holder(cx, run.first, run.stamp.version, from);
+        self.at(cx, run.first).learn_holder(run.stamp.version, from);
         let number = run.stamp.number;
         let (mut older, mut partial) = (Vec::new(), Vec::new());
         for index in run.pages() {
             let page = self.page(cx, index);
             page.keeps = Some(from);
             page.kept_at = page.version;
-            self.has_holder(cx, index);
+            self.at(cx, index).has_holder();
             let page = self.page(cx, index);
             if page.stamp.number < number {
                 older.push(index);
@@ -59,83 +136,6 @@ impl Views {
             };
             self.say(cx, from, &Body::Want(want));
         }
-    }
-
-    /// A holder does not count on the copy here any more.
-    pub(super) fn released(
-        &mut self,
-        cx: &mut Cx<'_>,
-        from: NodeId,
-        index: PageIndex,
-        (version, holder): (u64, NodeId),
-    ) {
-        if version >= 1 << 62 {
-            return cx.emit(Event::Malformed {});
-        }
-        self.learn_holder(cx, index, version, holder);
-        // A later promise to the same holder is not ended by an old message.
-        let leaves = self.replicas.leaving.is_some();
-        let page = self.page(cx, index);
-        let over = version > page.kept_at || leaves;
-        if page.keeps == Some(from) && over && !page.holds {
-            self.unkeep(cx, index);
-        }
-    }
-
-    /// A refresh has come: a node that answers for pages that never moved keeps them once they move, too.
-    pub(super) fn keep_refreshed(&mut self, cx: &Cx<'_>, from: NodeId, refresh: &Refresh) {
-        if !self.replicas.on {
-            return;
-        }
-        let (holds, version) = (refresh.holder == from, refresh.stamp.version);
-        let backs = self.replicas.zeros.of == Some(from) && self.replicas.leaving.is_none();
-        let page = self.page(cx, refresh.page);
-        if page.keeps == Some(from) && holds {
-            page.kept_at = page.kept_at.max(version);
-        } else if page.keeps.is_none() && backs {
-            page.keeps = Some(from);
-            page.kept_at = version.saturating_sub(u64::from(!holds));
-        }
-    }
-
-    /// The copy here is one like any other from now on; what is veiled is dropped.
-    pub(super) fn unkeep(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let segment = self.segment;
-        let page = self.page(cx, index);
-        let veiled = page.veiled;
-        page.unveil();
-        if let Some(shown) = veiled {
-            page.valid = shown;
-            if shown == Valid::Nothing {
-                let pages = (segment, index).into();
-                cx.push(Effect::Evict { pages, keep: false });
-            }
-        }
-        self.has_holder(cx, index);
-    }
-
-    /// A page that was kept for a node that is gone has another holder.
-    fn has_holder(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        if self.replicas.orphans.remove(&index) {
-            self.page(cx, index).orphaned = false;
-            self.ask(cx, index);
-            self.pump_replicas(cx);
-        }
-    }
-
-    /// The node that answers for pages that never moved counts on this one.
-    pub(super) fn keep_zeros(&mut self, cx: &mut Cx<'_>, from: NodeId) {
-        if !self.replicas.on || self.segment.home() == cx.me() {
-            return cx.emit(Event::Malformed {});
-        }
-        if self.replicas.leaving.is_some() {
-            let pages = Vec::new();
-            let zeros = true;
-            return self.say(cx, from, &Body::Leaving { pages, zeros });
-        }
-        let zeros = &mut self.replicas.zeros;
-        (zeros.of, zeros.inherited) = (Some(from), false);
-        self.say(cx, from, &Body::ZerosKept);
     }
 
     /// This node leaves: those that count on it must find another backup first. Returns how much is
@@ -183,27 +183,6 @@ impl Views {
         left
     }
 
-    /// Another node answers for zeros.
-    pub(super) fn zeros_released(&mut self, cx: &mut Cx<'_>, from: NodeId) {
-        let zeros = &mut self.replicas.zeros;
-        if zeros.of != Some(from) {
-            return cx.emit(Event::Stale {});
-        }
-        zeros.of = None;
-    }
-
-    /// The copy that this node can offer as the consistent one: its own, or zeros for a page that it
-    /// has not heard to have moved.
-    pub(super) fn offer(&self, page: Option<&Page>) -> Option<Copied> {
-        let unmoved = page.is_none_or(|page| page.version == 0);
-        let zeros = unmoved && self.replicas.zeros.of.is_some();
-        let zeros = zeros.then_some(Copied {
-            stamp: Stamp::default(),
-            whole: false,
-        });
-        page.and_then(Page::copy).or(zeros)
-    }
-
     /// Sees to it that pages whose holder is gone get this node as the next, some at a time.
     pub(super) fn ask_for_orphans(&mut self, cx: &mut Cx<'_>) {
         let mut asked = 0;
@@ -220,7 +199,7 @@ impl Views {
             asked += 1;
             if !page.orphaned {
                 page.orphaned = true;
-                self.ask(cx, index);
+                self.at(cx, index).ask();
             }
         }
     }

@@ -47,7 +47,7 @@ impl Views {
                 (mapping, *index, access)
             }));
         }
-        for (.., ticket) in core::mem::take(&mut self.watches) {
+        for ticket in self.watches.end() {
             cx.reply(ticket, Reply::Changed);
         }
         self.expelled(cx);

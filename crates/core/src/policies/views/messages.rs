@@ -30,6 +30,15 @@ pub(super) struct Run {
 }
 
 impl Run {
+    pub(super) fn of_one(page: PageIndex, stamp: Stamp) -> Self {
+        let (first, count) = (page, 1);
+        Self {
+            first,
+            count,
+            stamp,
+        }
+    }
+
     pub(super) fn pages(self) -> impl Iterator<Item = PageIndex> {
         (0..self.count).map(move |step| PageIndex(self.first.0 + step))
     }

@@ -3,15 +3,18 @@
 //! for a newer one.
 //!
 //! A mapping has a [`View`]: consistent or inconsistent, whole pages or their prefix, demand-driven
-//! or data-driven. [`page`] is what a node knows of one page. [`holder`] serves faults and moves the
-//! consistent copy, [`requests`] does what else programs ask for, [`refresh`] publishes and takes what
-//! passes by, [`publications`] are those of this node, [`listen`] knows who gets refreshes, [`census`]
-//! finds the copy again when its holder is gone, and [`loss`] is for pages without any copy.
+//! or data-driven. [`page`] is what a node knows of one page, and [`context`] opens it for an input.
+//! [`holder`] serves faults and moves the consistent copy, [`requests`] does what else programs ask for,
+//! [`refresh`] publishes and takes what passes by, [`publications`] are those of this node, [`arrivals`]
+//! those that come, [`watches`] who waits for any, [`listen`] knows who gets refreshes, [`census`] finds
+//! the copy again when its holder is gone, and [`loss`] is for pages without any copy.
 //! [`replicas`] names to a second node what this one holds, [`backing`] tells them of each page, and
 //! [`kept`] is what this node keeps for others.
 
+mod arrivals;
 mod backing;
 mod census;
+mod context;
 mod holder;
 mod kept;
 mod left_behind;
@@ -23,14 +26,16 @@ mod publications;
 mod refresh;
 mod replicas;
 mod requests;
+mod watches;
 
 use super::hooks::{Due, Gone, Hooks, Open, ProgramRequest, Waiting, Who};
-use crate::effect::{Effect, Rights, Source};
+use crate::effect::Rights;
 use crate::event::Event;
 use crate::inspection::Inspection;
 use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
+use arrivals::Arrivals;
 use core::time::Duration;
 use listen::Listeners;
 use messages::{Body, Stamp, Want, Wish};
@@ -42,10 +47,10 @@ use pagemesh_wire::{
     ClientId, MappingId, NodeId, NodeSet, PAGE_SIZE, PageIndex, SegmentId, Ticket,
 };
 use publications::Publications;
-use refresh::Arriving;
 use replicas::Replicas;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use watches::Watches;
 
 /// A node keeps the consistent copy for so long if a thread has waited for it: the thread must get
 /// to its access.
@@ -88,13 +93,11 @@ pub(crate) struct Views {
     mappings: SortedMap<MappingId, View>,
     pages: BTreeMap<PageIndex, Page>,
     listeners: Listeners,
-    /// By their first pages.
-    arriving: SortedMap<PageIndex, Arriving>,
+    arriving: Arrivals,
     published: Publications,
     /// When to remind listeners of publications.
     remind: Option<Time>,
-    /// Pages that processes watch.
-    watches: Vec<(PageIndex, u32, Ticket)>,
+    watches: Watches,
     /// The next time for which the segment's timer is armed.
     armed: Option<Time>,
     /// The programs here know from the contents what a page is: one that is lost begins anew with
@@ -122,10 +125,10 @@ impl Open for Views {
             mappings: SortedMap::new(),
             pages: BTreeMap::new(),
             listeners: Listeners::default(),
-            arriving: SortedMap::new(),
+            arriving: Arrivals::default(),
             published: Publications::default(),
             remind: None,
-            watches: Vec::new(),
+            watches: Watches::default(),
             armed: None,
             renews: false,
             replicas: Replicas::default(),
@@ -145,21 +148,6 @@ fn say(cx: &mut Cx<'_>, segment: SegmentId, to: NodeId, body: &Body) {
 impl Views {
     fn say(&self, cx: &mut Cx<'_>, to: NodeId, body: &Body) {
         say(cx, self.segment, to, body);
-    }
-
-    /// Says it with the page in `body` behind it.
-    fn say_page(&self, cx: &mut Cx<'_>, to: NodeId, body: &Body, source: Source) {
-        let (Body::Pass(messages::Pass { page, .. })
-        | Body::Refresh(messages::Refresh { page, .. })) = body
-        else {
-            unreachable!("no page goes with {body:?}");
-        };
-        let said = said(self.segment, body);
-        cx.send_page(
-            to,
-            Message::PolicyPage(said),
-            Some((self.segment, *page, source)),
-        );
     }
 
     fn timer(&self) -> Timer {
@@ -204,47 +192,48 @@ impl Views {
             Body::Heard { generation } if is_home => {
                 self.listeners.heard(cx, self.segment, from, generation)
             }
-            Body::Found(found) => self.found(cx, from, found),
-            Body::NoCopy { page, version } => self.no_copy(cx, from, page, version),
+            Body::Found(found) => self.at(cx, found.page).found(from, found),
+            Body::NoCopy { page, version } => self.at(cx, page).no_copy(from, version),
             Body::Listeners { generation, nodes } => {
                 self.listeners
                     .told(cx, self.segment, from, generation, nodes)
             }
-            Body::Want(want) => self.wanted(cx, want),
-            Body::Pass(pass) => self.passed_here(cx, from, pass),
+            Body::Want(want) => self.at(cx, want.page).wanted(want),
+            Body::Pass(pass) => self.at(cx, pass.page).passed_here(from, pass),
             Body::Passed { page, version } => {
                 let known = self.page(cx, page).passing.as_ref();
                 if known.is_some_and(|p| p.to == from && p.stamp.version == version) {
-                    self.arrived(cx, page, version);
+                    self.at(cx, page).arrived(version);
                 }
             }
-            Body::Refresh(refresh) => self.refreshed(cx, from, &refresh),
+            Body::Refresh(refresh) => self.at(cx, refresh.page).refreshed(from, &refresh),
             Body::Newest { run, bytes } => self.newest(cx, from, (run, bytes)),
             Body::Missing { run, pages } => self.missing(cx, from, run, &pages),
-            Body::Census { page, round, epoch } => {
-                self.counted(cx, from, page, (round, epoch));
-            }
+            Body::Census { page, round, epoch } => self.at(cx, page).counted(from, round, epoch),
             Body::Become {
                 page,
                 version,
                 number,
-            } => self.become_holder(cx, from, page, Stamp { version, number }),
+            } => {
+                let stamp = Stamp { version, number };
+                self.at(cx, page).become_holder(from, stamp);
+            }
             Body::Keep { run } => self.keep(cx, from, run),
             Body::Kept { run } => self.kept(cx, from, run),
             Body::Release {
                 page,
                 version,
                 holder,
-            } => self.released(cx, from, page, (version, holder)),
-            Body::Zeros => self.keep_zeros(cx, from),
+            } => self.at(cx, page).released(from, version, holder),
+            Body::Zeros => self.replicas.keep_zeros(cx, self.segment, from),
             Body::ZerosKept => self.zeros_kept(cx, from),
             Body::Leaving { pages, zeros } => self.backup_leaves(cx, from, &pages, zeros),
-            Body::ReleaseZeros => self.zeros_released(cx, from),
+            Body::ReleaseZeros => self.replicas.zeros_released(cx, from),
             Body::Lost {
                 page,
                 request,
                 with,
-            } => self.told_lost(cx, page, request, with),
+            } => self.at(cx, page).told_lost(request, with),
             Body::Listen | Body::Deaf { .. } | Body::Heard { .. } => cx.emit(Event::Stale {}),
         }
     }
@@ -253,25 +242,9 @@ impl Views {
     fn expelled(&mut self, cx: &mut Cx<'_>) {
         let segment = self.segment;
         for index in self.pages.keys().copied().collect::<Vec<_>>() {
-            self.page(cx, index).want = None;
-            for (mapping, _) in core::mem::take(&mut self.page(cx, index).faults) {
-                cx.fail(mapping, (segment, index), Refusal::NotMember);
-            }
-            self.drop_runs(cx, index);
-            let page = self.page(cx, index);
-            let filled = page.valid > Valid::Nothing;
-            if page.passing.take().is_some() {
-                cx.push(Effect::DropStash {
-                    segment,
-                    page: index,
-                });
-            }
-            if filled {
-                let pages = (segment, index).into();
-                cx.push(Effect::Evict { pages, keep: false });
-            }
+            self.at(cx, index).expelled();
         }
-        for (.., ticket) in core::mem::take(&mut self.watches) {
+        for ticket in self.watches.end() {
             cx.refuse(ticket, Refusal::NotMember);
         }
         self.pages.clear();
@@ -287,7 +260,7 @@ impl Views {
         for index in pages.map(|(index, _)| *index).collect::<Vec<_>>() {
             let page = self.page(cx, index);
             page.locks.retain(|(holder, _)| *holder != client);
-            self.serve_queue(cx, index);
+            self.at(cx, index).serve_queue();
         }
     }
 
@@ -299,7 +272,7 @@ impl Views {
         for index in pages.map(|(index, _)| *index).collect::<Vec<_>>() {
             let page = self.page(cx, index);
             page.faults.retain(|(waiting, _)| *waiting != mapping);
-            self.serve(cx, index);
+            self.at(cx, index).serve();
         }
     }
 }
@@ -326,7 +299,7 @@ impl Hooks for Views {
             return;
         }
         let view = self.mappings.get(&who.mapping).copied().unwrap_or_default();
-        self.access(cx, who.mapping, view, page);
+        self.at(cx, page).access(who.mapping, view);
     }
 
     fn request(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: ProgramRequest) {
@@ -358,7 +331,7 @@ impl Hooks for Views {
                         copy: None,
                         number: 0,
                     };
-                    self.found(cx, from, found);
+                    self.at(cx, page).found(from, found);
                 }
             }
             _ => cx.emit(Event::Stale {}),
@@ -367,7 +340,9 @@ impl Hooks for Views {
 
     fn due(&mut self, cx: &mut Cx<'_>, due: Due) {
         match due {
-            Due::Page(page, patience) => self.page_due(cx, page, patience),
+            Due::Page(page, patience) if self.pages.contains_key(&page) => {
+                self.at(cx, page).due(patience);
+            }
             Due::Segment => {
                 self.armed = self.armed.filter(|armed| *armed > cx.now);
                 self.listeners.due(cx, self.segment);
@@ -376,7 +351,7 @@ impl Hooks for Views {
                 replicas.due(cx, held);
                 self.pump_replicas(cx);
             }
-            Due::Ahead => {}
+            Due::Page(..) | Due::Ahead => {}
         }
     }
 
@@ -388,7 +363,7 @@ impl Hooks for Views {
                 let maps = !self.mappings.is_empty();
                 self.listeners.member_gone(cx, self.segment, node, maps);
                 for index in self.pages.keys().copied().collect::<Vec<_>>() {
-                    self.page_member_gone(cx, index, node);
+                    self.at(cx, index).member_gone(node);
                 }
                 self.replica_gone(cx, node);
             }
@@ -414,8 +389,7 @@ impl Hooks for Views {
     }
 
     fn cancel(&mut self, ticket: Ticket) -> bool {
-        let over = |watch: &mut (PageIndex, u32, Ticket)| watch.2 == ticket;
-        self.watches.extract_if(.., over).next().is_some() || self.replicas.cancel(ticket)
+        self.watches.cancel(ticket) || self.replicas.cancel(ticket)
     }
 
     fn hand_over(&mut self, cx: &mut Cx<'_>, successor: NodeId, burst: usize) -> usize {
@@ -428,7 +402,7 @@ impl Hooks for Views {
         let coming = pages(&|page| page.want.as_ref().is_some_and(|w| w.wish >= Wish::Move)).len();
         if successor != cx.me() {
             for index in held.iter().take(burst.saturating_sub(passing)) {
-                self.pass(cx, *index, successor);
+                self.at(cx, *index).pass(successor);
             }
         }
         held.len() + passing + coming + self.give_back(cx)

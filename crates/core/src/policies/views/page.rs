@@ -1,5 +1,6 @@
 //! What a node knows of one page.
 
+use super::census::Census;
 use super::messages::{Copied, Stamp, Wish};
 use crate::backoff::Backoff;
 use crate::time::Time;
@@ -103,24 +104,6 @@ pub(super) struct Wanted {
     pub(super) since: Time,
     pub(super) tries: u8,
     pub(super) backoff: Backoff,
-}
-
-/// The search for a holder that is gone.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Census {
-    pub(super) round: RequestId,
-    /// The nodes that have not answered.
-    pub(super) missing: NodeSet,
-    pub(super) backoff: Backoff,
-    /// Somebody has the consistent copy.
-    pub(super) held: bool,
-    /// The latest move that anybody knows.
-    pub(super) version: u64,
-    pub(super) hint: NodeId,
-    pub(super) best: Option<(Copied, NodeId)>,
-    /// The greatest number of a refresh that anybody has seen.
-    #[serde(default)]
-    pub(super) number: u64,
 }
 
 impl Page {

@@ -1,34 +1,16 @@
 //! Refreshes: inconsistent copies that pass by. The newest wins, nothing is queued; who lacks some
 //! pages of the newest publication asks for them.
 
+use super::context::PageContext;
 use super::messages::{Body, Refresh, Run, Stamp};
-use super::page::Valid;
-use super::{ASKS, MISSING, REMIND, REPAIR, Views};
+use super::page::{Page, Valid};
+use super::{MISSING, REMIND, Views};
 use crate::effect::{Effect, PageRange, Reply, Source};
 use crate::event::Event;
 use crate::shell::Cx;
-use crate::time::Time;
-use core::time::Duration;
 use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{ClientId, NodeId, NodeSet, PAGE_SIZE, PageIndex, RequestId, Ticket};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// A publication that is arriving; its pages are in the stash.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Arriving {
-    run: Run,
-    bytes: u16,
-    from: NodeId,
-    /// Pages that are here, with their stamps.
-    came: BTreeMap<PageIndex, Stamp>,
-    /// When to ask for the others, and how long to wait then.
-    due: Time,
-    wait: Duration,
-    /// How often they were asked for.
-    #[serde(default)]
-    asked: u8,
-}
 
 impl Views {
     /// Publishes pages that this node holds: one refresh goes to every listener.
@@ -63,7 +45,7 @@ impl Views {
         let bytes = if is_short { self.prefix } else { whole };
         let now = cx.now;
         for index in run.pages() {
-            self.materialize(cx, index);
+            self.at(cx, index).materialize();
             let page = self.page(cx, index);
             page.stamp = Stamp {
                 version: page.version,
@@ -86,10 +68,9 @@ impl Views {
         self.remind = Some(now + REMIND);
         self.arm(cx, now + REMIND);
         for index in run.pages() {
-            self.changed(cx, index);
-            let page = self.page(cx, index);
-            if core::mem::take(&mut page.purged) {
-                self.serve(cx, index);
+            self.watches.changed(cx, index);
+            if core::mem::take(&mut self.page(cx, index).purged) {
+                self.at(cx, index).serve();
             }
         }
         self.replicas.lacks(first);
@@ -121,60 +102,10 @@ impl Views {
         pages: impl Iterator<Item = PageIndex>,
     ) {
         for index in pages {
-            let refresh = self.refresh(cx, index, (run, bytes), RequestId::NONE);
-            let source = part(bytes, Source::Frame);
-            self.say_page(cx, to, &Body::Refresh(refresh), source);
+            let mut page = self.at(cx, index);
+            let refresh = page.refresh((run, bytes), RequestId::NONE);
+            page.say_page(to, &Body::Refresh(refresh), part(bytes, Source::Frame));
         }
-    }
-
-    /// Ends the watches of a page.
-    pub(super) fn changed(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let over = |watch: &mut (PageIndex, u32, Ticket)| {
-            index
-                .0
-                .checked_sub(watch.0.0)
-                .is_some_and(|step| step < watch.1)
-        };
-        for (.., ticket) in self.watches.extract_if(.., over) {
-            cx.reply(ticket, Reply::Changed);
-        }
-    }
-
-    /// A refresh has come.
-    pub(super) fn refreshed(&mut self, cx: &mut Cx<'_>, from: NodeId, refresh: &Refresh) {
-        let (index, run) = (refresh.page, refresh.run);
-        let fits = run.fits(self.size) && run.contains(index) && refresh.stamp.is_possible();
-        if !fits || refresh.bytes == 0 || usize::from(refresh.bytes) > PAGE_SIZE {
-            return cx.emit(Event::Malformed {});
-        }
-        self.learn_holder(cx, index, refresh.stamp.version, refresh.holder);
-        if self.page(cx, index).holds {
-            return cx.emit(Event::Stale {});
-        }
-        self.keep_refreshed(cx, from, refresh);
-        if run.count > 1 {
-            return self.gather(cx, from, refresh);
-        }
-        let page = self.page(cx, index);
-        let answers = page.want.as_ref().is_some_and(|want| {
-            refresh.answers != RequestId::NONE && want.request == refresh.answers
-        });
-        let is_new = refresh.stamp > page.stamp || (answers && refresh.stamp == page.stamp);
-        // What was purged comes again only in answer to a request that followed.
-        let same = refresh.stamp == page.stamp && !page.purged;
-        let grows = same && page.shown() < valid(refresh);
-        if !(is_new || grows) {
-            return cx.emit(Event::Stale {});
-        }
-        if !answers && self.needs_none_of(run) {
-            cx.emit(Event::Stale {});
-            return self.listeners.deaf(cx, self.segment);
-        }
-        cx.push(Effect::Fill {
-            pages: (self.segment, index).into(),
-            source: part(refresh.bytes, Source::Payload),
-        });
-        self.take(cx, index, refresh);
     }
 
     /// Whether no process maps these pages, and no holder counts on this node.
@@ -183,60 +114,9 @@ impl Views {
         self.mappings.is_empty() && !run.pages().any(keeps)
     }
 
-    /// The consistent copy has moved, and this node hears where.
-    pub(super) fn learn_holder(
-        &mut self,
-        cx: &mut Cx<'_>,
-        index: PageIndex,
-        version: u64,
-        holder: NodeId,
-    ) {
-        let me = cx.me();
-        if version <= self.page(cx, index).version || holder == me || !holder.is_valid() {
-            return;
-        }
-        self.arrived(cx, index, version);
-        let segment = self.segment;
-        let page = self.page(cx, index);
-        (page.version, page.hint, page.elected) = (version, holder, None);
-        page.lost = None;
-        if core::mem::take(&mut page.holds) {
-            // This node was declared dead, and does not know it yet.
-            (page.filled, page.kept) = (false, None);
-            page.locks.clear();
-            page.valid = Valid::Nothing;
-            let pages = (segment, index).into();
-            cx.push(Effect::Evict { pages, keep: false });
-        }
-    }
-
-    /// New contents are in the frame.
-    fn take(&mut self, cx: &mut Cx<'_>, index: PageIndex, refresh: &Refresh) {
-        let (segment, now) = (self.segment, cx.now);
-        let page = self.page(cx, index);
-        let (old, new) = (page.stamp, refresh.stamp);
-        if old.number > 0 && new.number > old.number + 1 && old.version == new.version {
-            page.missed += new.number - old.number - 1;
-        }
-        if core::mem::take(&mut page.blank) {
-            (page.valid, page.veiled) = (Valid::Nothing, None);
-        }
-        let shown = page.shown().max(valid(refresh));
-        page.valid = page.valid.max(valid(refresh));
-        page.veiled = Some(shown).filter(|shown| page.veiled.is_some() && *shown < page.valid);
-        (page.prefix_purged, page.purged) = (false, false);
-        (page.stamp, page.seen) = (new, now);
-        cx.emit(Event::CopyArrived {
-            segment,
-            page: index,
-        });
-        self.changed(cx, index);
-        self.serve(cx, index);
-    }
-
     /// A page of a publication of several: all become visible together.
     fn gather(&mut self, cx: &mut Cx<'_>, from: NodeId, refresh: &Refresh) {
-        let (run, segment) = (refresh.run, self.segment);
+        let run = refresh.run;
         if self.needs_none_of(run) {
             cx.emit(Event::Stale {});
             return self.listeners.deaf(cx, self.segment);
@@ -244,31 +124,16 @@ impl Views {
         if !self.expect(cx, from, (run, refresh.bytes)) {
             return cx.emit(Event::Stale {});
         }
-        let arriving = self
-            .arriving
-            .get_mut(&run.first)
-            .expect("expected just now");
-        if arriving.came.insert(refresh.page, refresh.stamp).is_some() {
-            return cx.emit(Event::Stale {});
-        }
-        let whole = arriving.came.len() as u32 == run.count;
-        cx.push(Effect::Stow {
-            segment,
-            page: refresh.page,
-        });
-        if whole {
-            self.complete(cx, refresh);
+        if let Some(came) = self.arriving.stow(cx, self.segment, refresh) {
+            self.complete(cx, came, refresh);
         }
     }
 
     /// All pages of a publication are here, the last of them with this message. Pages that are as
     /// new already stay: an answer to a request may have brought them.
-    fn complete(&mut self, cx: &mut Cx<'_>, last: &Refresh) {
+    fn complete(&mut self, cx: &mut Cx<'_>, came: BTreeMap<PageIndex, Stamp>, last: &Refresh) {
         let segment = self.segment;
-        let Some(arrived) = self.arriving.remove(&last.run.first) else {
-            return;
-        };
-        let mut fresh = arrived.came.clone();
+        let mut fresh = came.clone();
         fresh.retain(|page, stamp| *stamp > self.page(cx, *page).stamp);
         let mut fills: Vec<PageRange> = Vec::new();
         for index in fresh.keys() {
@@ -282,7 +147,7 @@ impl Views {
             let source = Source::Stash;
             cx.push(Effect::Fill { pages, source });
         }
-        for page in arrived.came.into_keys() {
+        for page in came.into_keys() {
             cx.push(Effect::DropStash { segment, page });
         }
         for (page, stamp) in fresh {
@@ -291,60 +156,27 @@ impl Views {
                 stamp,
                 ..*last
             };
-            self.take(cx, page, &refresh);
+            self.at(cx, page).take(&refresh);
         }
     }
 
     /// Whether pages of this publication are of use: some of them are older here.
     fn expect(&mut self, cx: &mut Cx<'_>, from: NodeId, (run, bytes): (Run, u16)) -> bool {
-        if let Some(known) = self.arriving.get(&run.first)
-            && (known.run == run || known.run.stamp > run.stamp)
-        {
-            return known.run == run;
+        if let Some(known) = self.arriving.has(run) {
+            return known;
         }
-        let has = |page: &super::Page| page.stamp.number >= run.stamp.number;
+        let has = |page: &Page| page.stamp.number >= run.stamp.number;
         if run.pages().all(|page| has(self.page(cx, page))) {
             return false;
         }
         // A node that has one of the pages, or sends it, has the stash in use for that.
-        let busy = |page: &super::Page| page.holds || page.passing.is_some();
+        let busy = |page: &Page| page.holds || page.passing.is_some();
         if run.pages().any(|page| busy(self.page(cx, page))) {
             return false;
         }
-        for page in run.pages() {
-            self.drop_runs(cx, page);
-        }
-        let due = cx.now + REPAIR;
+        let due = self.arriving.expect(cx, self.segment, from, (run, bytes));
         self.arm(cx, due);
-        self.arriving.insert(
-            run.first,
-            Arriving {
-                run,
-                bytes,
-                from,
-                came: BTreeMap::new(),
-                due,
-                wait: REPAIR,
-                asked: 0,
-            },
-        );
         true
-    }
-
-    /// Gives up what has come of publications with this page.
-    pub(super) fn drop_runs(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        if self.arriving.is_empty() {
-            return;
-        }
-        let segment = self.segment;
-        let over = |arriving: &Arriving| arriving.run.contains(index);
-        let runs = self.arriving.iter().filter(|(_, arriving)| over(arriving));
-        for first in runs.map(|(first, _)| *first).collect::<Vec<_>>() {
-            let arriving = self.arriving.remove(&first);
-            for page in arriving.into_iter().flat_map(|gone| gone.came.into_keys()) {
-                cx.push(Effect::DropStash { segment, page });
-            }
-        }
     }
 
     /// The holder says what its newest publication is.
@@ -355,11 +187,7 @@ impl Views {
         if self.needs_none_of(run) {
             return self.listeners.deaf(cx, self.segment);
         }
-        // The rest of an older publication never comes: its sender answers with the newest.
-        let older = |arriving: &Arriving| arriving.run.stamp < run.stamp;
-        if self.arriving.get(&run.first).is_some_and(older) {
-            self.drop_runs(cx, run.first);
-        }
+        self.arriving.drop_older(cx, self.segment, run);
         let page = self.page(cx, run.first);
         if run.count == 1 {
             if page.holds || page.stamp >= run.stamp {
@@ -369,27 +197,8 @@ impl Views {
             return self.say(cx, from, &Body::Missing { run, pages });
         }
         if self.expect(cx, from, (run, bytes)) {
-            self.ask_missing(cx, run.first);
+            self.arriving.ask(cx, self.segment, run.first);
         }
-    }
-
-    fn ask_missing(&mut self, cx: &mut Cx<'_>, first: PageIndex) {
-        let Some(arriving) = self.arriving.get_mut(&first) else {
-            return;
-        };
-        let (run, from) = (arriving.run, arriving.from);
-        let missing = run.pages();
-        let missing = missing.filter(|page| !arriving.came.contains_key(page));
-        let pages: Vec<_> = missing.take(MISSING).collect();
-        arriving.asked = arriving.asked.saturating_add(1);
-        if arriving.asked > ASKS {
-            return self.drop_runs(cx, first);
-        }
-        cx.emit(Event::Repaired {
-            segment: self.segment,
-            page: first,
-        });
-        self.say(cx, from, &Body::Missing { run, pages });
     }
 
     /// A listener lacks pages of a publication; if there are newer ones of these pages, it hears of
@@ -425,7 +234,6 @@ impl Views {
     pub(super) fn refreshes_due(&mut self, cx: &mut Cx<'_>) {
         let (now, me) = (cx.now, cx.me());
         let remind = self.published.remind(now, &mut self.remind);
-        let mut next = self.remind;
         for (run, bytes) in remind {
             if !self.page(cx, run.first).holds {
                 self.published.withdraw(run.first);
@@ -437,28 +245,88 @@ impl Views {
                 }
             }
         }
-        let mut lacking = Vec::new();
-        for (first, arriving) in &mut self.arriving {
-            if arriving.due <= now {
-                arriving.wait = (arriving.wait * 2).min(cx.pace().resend_ceiling);
-                arriving.due = now + arriving.wait;
-                lacking.push(*first);
-            }
-            let due = Some(arriving.due);
-            next = due
-                .filter(|due| next.is_none_or(|next| *due < next))
-                .or(next);
-        }
-        for first in lacking {
-            if cx.is_gone(self.arriving[&first].from) {
-                self.drop_runs(cx, first);
-            } else {
-                self.ask_missing(cx, first);
-            }
-        }
+        let arriving = self.arriving.due(cx, self.segment);
+        let next = self.remind.into_iter().chain(arriving).min();
         if let Some(next) = next {
             self.arm(cx, next);
         }
+    }
+}
+
+impl PageContext<'_, '_> {
+    /// A refresh has come.
+    pub(super) fn refreshed(&mut self, from: NodeId, refresh: &Refresh) {
+        let run = refresh.run;
+        let fits = run.fits(self.views.size) && run.contains(self.index);
+        let possible = refresh.stamp.is_possible() && refresh.bytes > 0;
+        if !fits || !possible || usize::from(refresh.bytes) > PAGE_SIZE {
+            return self.cx.emit(Event::Malformed {});
+        }
+        self.learn_holder(refresh.stamp.version, refresh.holder);
+        if self.page().holds {
+            return self.cx.emit(Event::Stale {});
+        }
+        self.keep_refreshed(from, refresh);
+        if run.count > 1 {
+            return self.views.gather(self.cx, from, refresh);
+        }
+        let page = self.page();
+        let answers = page.want.as_ref().is_some_and(|want| {
+            refresh.answers != RequestId::NONE && want.request == refresh.answers
+        });
+        let is_new = refresh.stamp > page.stamp || (answers && refresh.stamp == page.stamp);
+        // What was purged comes again only in answer to a request that followed.
+        let same = refresh.stamp == page.stamp && !page.purged;
+        let grows = same && page.shown() < valid(refresh);
+        if !(is_new || grows) {
+            return self.cx.emit(Event::Stale {});
+        }
+        if !answers && self.views.needs_none_of(run) {
+            self.cx.emit(Event::Stale {});
+            return self.views.listeners.deaf(self.cx, self.views.segment);
+        }
+        self.fill(part(refresh.bytes, Source::Payload));
+        self.take(refresh);
+    }
+
+    /// The consistent copy has moved, and this node hears where.
+    pub(super) fn learn_holder(&mut self, version: u64, holder: NodeId) {
+        let known = self.page().version;
+        if version <= known || holder == self.cx.me() || !holder.is_valid() {
+            return;
+        }
+        self.arrived(version);
+        let page = self.page();
+        (page.version, page.hint, page.elected) = (version, holder, None);
+        page.lost = None;
+        if core::mem::take(&mut page.holds) {
+            // This node was declared dead, and does not know it yet.
+            (page.filled, page.kept, page.valid) = (false, None, Valid::Nothing);
+            page.locks.clear();
+            self.evict(false);
+        }
+    }
+
+    /// New contents are in the frame.
+    fn take(&mut self, refresh: &Refresh) {
+        let (segment, index) = self.id();
+        let (page, cx) = self.parts();
+        let (old, new) = (page.stamp, refresh.stamp);
+        if old.number > 0 && new.number > old.number + 1 && old.version == new.version {
+            page.missed += new.number - old.number - 1;
+        }
+        if core::mem::take(&mut page.blank) {
+            (page.valid, page.veiled) = (Valid::Nothing, None);
+        }
+        let shown = page.shown().max(valid(refresh));
+        page.valid = page.valid.max(valid(refresh));
+        page.veiled = Some(shown).filter(|shown| page.veiled.is_some() && *shown < page.valid);
+        (page.prefix_purged, page.purged) = (false, false);
+        (page.stamp, page.seen) = (new, cx.now);
+        let page = index;
+        cx.emit(Event::CopyArrived { segment, page });
+        self.views.watches.changed(self.cx, page);
+        self.serve();
     }
 }
 

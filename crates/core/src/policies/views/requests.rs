@@ -1,9 +1,10 @@
 //! What programs ask for, beside accesses: pages that they purge, lock, fetch or give up.
 
+use super::context::PageContext;
 use super::messages::{Body, Want, Wish};
 use super::page::Valid;
 use super::{HOPS, RUN, Views};
-use crate::effect::{Effect, Reply, Source};
+use crate::effect::{Reply, Source};
 use crate::limits::{PIN_LEASE, PIN_PAGES};
 use crate::policies::ProgramRequest;
 use crate::shell::Cx;
@@ -22,12 +23,10 @@ impl Views {
         let (ticket, client) = who;
         match request {
             ProgramRequest::Watch(index) => {
-                self.watches.push((index, 1, ticket));
-                return cx.reply(ticket, Reply::Waiting);
+                return self.watches.add(cx, (index, 1), ticket);
             }
             ProgramRequest::WatchRange(first, count) => {
-                self.watches.push((first, count.0, ticket));
-                return cx.reply(ticket, Reply::Waiting);
+                return self.watches.add(cx, (first, count.0), ticket);
             }
             ProgramRequest::Pin(first, count) => {
                 return self.lock(cx, who, (first, count.0), false);
@@ -56,7 +55,7 @@ impl Views {
             }
             ProgramRequest::Purge(first, count, short) => {
                 for index in (first.0..first.0.saturating_add(count.0)).map(PageIndex) {
-                    self.purge(cx, index, short);
+                    self.at(cx, index).purge(short);
                 }
             }
             ProgramRequest::Advise(first, count, advice, _) => {
@@ -67,73 +66,6 @@ impl Views {
             }
         }
         cx.reply(ticket, Reply::Done);
-    }
-
-    /// Drops or hides copies, so that the next access sees newer contents (E4).
-    fn purge(&mut self, cx: &mut Cx<'_>, index: PageIndex, short: bool) {
-        let page = self.page(cx, index);
-        if page.valid == Valid::Nothing {
-            page.purged = true;
-            return;
-        }
-        page.purged = true;
-        if page.holds {
-            // Demand-driven views see the consistent copy here in any case.
-            if self.mappings.values().any(|view| view.data_driven) {
-                self.unmap(cx, index);
-            }
-            return;
-        }
-        if page.keeps.is_some()
-            && page.valid == Valid::Whole
-            && !(short && page.shown() == Valid::Whole)
-        {
-            page.veiled = Some(Valid::Nothing);
-            page.prefix_purged = false;
-            return self.unmap(cx, index);
-        }
-        if short && page.valid == Valid::Whole {
-            page.prefix_purged = true;
-            return self.unmap(cx, index);
-        }
-        page.valid = Valid::Nothing;
-        (page.prefix_purged, page.blank) = (false, false);
-        let pages = (self.segment, index).into();
-        cx.push(Effect::Evict { pages, keep: false });
-    }
-
-    /// Takes a page out of all mappings; its contents stay.
-    fn unmap(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let segment = self.segment;
-        self.drop_runs(cx, index);
-        let pages = (segment, index).into();
-        cx.push(Effect::Evict { pages, keep: true });
-        cx.push(Effect::Fill {
-            pages,
-            source: Source::Stash,
-        });
-        // While the page is passed on, the stash has the same contents, and is needed.
-        if self.page(cx, index).passing.is_none() {
-            cx.push(Effect::DropStash {
-                segment,
-                page: index,
-            });
-        }
-    }
-
-    /// Takes a page that is here out of the views of whole pages; those of short ones show it on. All
-    /// have one frame, so it leaves all views first.
-    fn unmap_supersets(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        if !self.page(cx, index).filled || self.mappings.values().all(|view| view.short) {
-            return;
-        }
-        self.unmap(cx, index);
-        let page = self.page(cx, index).clone();
-        let shown = |view: &View| view.short && page.serves(*view);
-        let mappings = self.mappings.iter().filter(|(_, view)| shown(view));
-        for (mapping, view) in mappings.map(|(m, v)| (*m, *v)).collect::<Vec<_>>() {
-            self.grant(cx, index, mapping, view);
-        }
     }
 
     /// Locks pages into the memory of this node (E12): the consistent copies stay. The lock fails if
@@ -155,24 +87,20 @@ impl Views {
         let elsewhere = pages.iter().filter(|page| !self.page(cx, **page).holds);
         let elsewhere: Vec<_> = elsewhere.copied().collect();
         if !elsewhere.is_empty() {
-            for page in elsewhere {
-                if self
-                    .page(cx, page)
-                    .want
-                    .as_ref()
-                    .is_none_or(|want| want.wish < Wish::Move)
-                {
-                    self.open(cx, page, Wish::Move);
+            for index in elsewhere {
+                let want = self.page(cx, index).want.as_ref();
+                if want.is_none_or(|want| want.wish < Wish::Move) {
+                    self.at(cx, index).open(Wish::Move);
                 }
             }
             let why = "a consistent copy is on another node and was asked for: lock again";
             return cx.refuse(who.0, Refusal::Invalid(why.into()));
         }
         let until = cx.now + PIN_LEASE;
-        for page in pages {
-            self.page(cx, page).locks.push((who.1, until));
+        for index in pages {
+            self.page(cx, index).locks.push((who.1, until));
             if short {
-                self.unmap_supersets(cx, page);
+                self.at(cx, index).unmap_supersets();
             }
         }
         cx.reply(who.0, Reply::Done);
@@ -186,7 +114,7 @@ impl Views {
             let mut locks = page.locks.iter();
             if let Some(place) = locks.position(|(holder, _)| *holder == client) {
                 page.locks.swap_remove(place);
-                self.serve_queue(cx, *index);
+                self.at(cx, *index).serve_queue();
             }
         }
     }
@@ -199,21 +127,10 @@ impl Views {
             Advice::DontNeed | Advice::DontNeedShort => {
                 let short = advice == Advice::DontNeedShort;
                 for index in (first.0..end).map(PageIndex) {
-                    self.page_out(cx, index, short);
+                    self.at(cx, index).page_out(short);
                 }
             }
             _ => {}
-        }
-    }
-
-    /// Page-out (E13): the holder's page stays, and is unmapped only. Of a short page, the prefix is
-    /// dropped, and the whole page stays, and is unmapped (E11).
-    fn page_out(&mut self, cx: &mut Cx<'_>, index: PageIndex, short: bool) {
-        let page = self.page(cx, index);
-        if page.holds && page.filled {
-            self.unmap(cx, index);
-        } else if !page.holds {
-            self.purge(cx, index, short);
         }
     }
 
@@ -248,6 +165,72 @@ impl Views {
             if hint != me && cx.is_alive(hint) {
                 self.say(cx, hint, &Body::Want(want));
             }
+        }
+    }
+}
+
+impl PageContext<'_, '_> {
+    /// Drops or hides copies, so that the next access sees newer contents (E4).
+    fn purge(&mut self, short: bool) {
+        let page = self.page();
+        page.purged = true;
+        if page.valid == Valid::Nothing {
+            return;
+        }
+        let is_whole = page.valid == Valid::Whole;
+        if page.holds {
+            // Demand-driven views see the consistent copy here in any case.
+            if self.views.mappings.values().any(|view| view.data_driven) {
+                self.unmap();
+            }
+        } else if page.keeps.is_some() && is_whole && !(short && page.shown() == Valid::Whole) {
+            (page.veiled, page.prefix_purged) = (Some(Valid::Nothing), false);
+            self.unmap();
+        } else if short && is_whole {
+            page.prefix_purged = true;
+            self.unmap();
+        } else {
+            page.valid = Valid::Nothing;
+            (page.prefix_purged, page.blank) = (false, false);
+            self.evict(false);
+        }
+    }
+
+    /// Takes the page out of all mappings; its contents stay.
+    fn unmap(&mut self) {
+        self.drop_arriving();
+        self.evict(true);
+        self.fill(Source::Stash);
+        // While the page is passed on, the stash has the same contents, and is needed.
+        if self.page().passing.is_none() {
+            self.drop_stash();
+        }
+    }
+
+    /// Takes a page that is here out of the views of whole pages; those of short ones show it on. All
+    /// have one frame, so it leaves all views first.
+    fn unmap_supersets(&mut self) {
+        let filled = self.page().filled;
+        if !filled || self.views.mappings.values().all(|view| view.short) {
+            return;
+        }
+        self.unmap();
+        let page = self.page().clone();
+        let shown = |view: &View| view.short && page.serves(*view);
+        let mappings = self.views.mappings.iter().filter(|(_, view)| shown(view));
+        for (mapping, view) in mappings.map(|(m, v)| (*m, *v)).collect::<Vec<_>>() {
+            self.grant(mapping, view);
+        }
+    }
+
+    /// Page-out (E13): the holder's page stays, and is unmapped only. Of a short page, the prefix is
+    /// dropped, and the whole page stays, and is unmapped (E11).
+    fn page_out(&mut self, short: bool) {
+        let page = self.page();
+        if page.holds && page.filled {
+            self.unmap();
+        } else if !page.holds {
+            self.purge(short);
         }
     }
 }
