@@ -14,6 +14,12 @@ pub struct KeptWritable {
 }
 
 impl KeptWritable {
+    /// Whether there is nothing to look at.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.guessed.is_empty() && self.others.is_empty()
+    }
+
     /// Looks at the pages. Returns the equal ones; `report` hands the guessed ones among them to the
     /// node before they are looked at once more.
     ///

@@ -4,7 +4,7 @@
 use crate::driver::Driver;
 use crate::pages::Pages;
 use core::convert::Infallible;
-use pagemesh_core::{At, Input, KeptWritable};
+use pagemesh_core::{At, Input};
 use pagemesh_os::memfd::PAGE;
 use pagemesh_wire::SegmentId;
 
@@ -13,7 +13,7 @@ impl Driver {
     /// not be seen at this barrier.
     pub(crate) fn look_at_kept_writable(&mut self, segment: SegmentId) {
         let kept_writable = self.node.kept_writable(segment);
-        if kept_writable == KeptWritable::default() {
+        if kept_writable.is_empty() {
             return;
         }
         let is_untouched =

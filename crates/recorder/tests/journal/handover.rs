@@ -108,7 +108,7 @@ fn forget_programs(view: &mut MemberView) {
     }
 }
 
-/// What is put back, but for what was seen of walks: no version reads that from another.
+/// The document without walks: what a node has seen of them is not handed to another version.
 fn without_walks(document: &[u8]) -> Value {
     fn empty(value: &mut Value) {
         match value {

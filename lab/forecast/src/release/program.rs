@@ -8,7 +8,7 @@ use crate::engine::{CLIENT, Stuck};
 use crate::site::nanos;
 use core::convert::Infallible;
 use core::time::Duration;
-use pagemesh_core::{Input, KeptWritable, Request, Rights};
+use pagemesh_core::{Input, Request, Rights};
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::peer::{Access, Call};
 use pagemesh_wire::{PageIndex, SyncKey};
@@ -114,7 +114,7 @@ impl Cluster {
     fn look_at_kept_writable(&mut self, at: usize) {
         let (segment, host) = (self.segment, &self.hosts[at]);
         let kept_writable = self.engine.seats[at].node.kept_writable(segment);
-        if kept_writable == KeptWritable::default() {
+        if kept_writable.is_empty() {
             return;
         }
         let changed = &host.changed;

@@ -21,13 +21,13 @@ pub(super) struct Census {
     /// The nodes that have not answered.
     missing: NodeSet,
     backoff: Backoff,
-    /// Somebody has the consistent copy.
+    /// A node that has answered has the consistent copy.
     held: bool,
-    /// The latest move that anybody knows.
+    /// The latest move that a node knows which has answered.
     version: u64,
     hint: NodeId,
     best: Option<(Copied, NodeId)>,
-    /// The greatest number of a refresh that anybody has seen.
+    /// The greatest number of a refresh that such a node has seen.
     #[serde(default)]
     number: u64,
 }

@@ -3,7 +3,7 @@
 use super::{Cluster, Event, Thread, place};
 use crate::labelled::program::{NUMBERS, Step};
 use crate::small::Check;
-use pagemesh_core::{Input, KeptWritable, Request, Time};
+use pagemesh_core::{Input, Request, Time};
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::peer::{Access, Call, Credentials, Kind, Merge, Reduction, SegmentSpec};
@@ -42,7 +42,7 @@ impl Cluster {
     /// As the daemon does before a barrier is reached: mostly, since nothing rests on it.
     fn look_at_kept_writable(&mut self, host: usize, segment: SegmentId) -> Check {
         let kept_writable = self.hosts[host].node.kept_writable(segment);
-        if self.tickets.is_multiple_of(8) || kept_writable == KeptWritable::default() {
+        if self.tickets.is_multiple_of(8) || kept_writable.is_empty() {
             return Ok(());
         }
         let is_untouched = |cluster: &Self, page| cluster.hosts[host].memory.is_untouched(page);
