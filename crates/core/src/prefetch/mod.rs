@@ -1,14 +1,16 @@
 //! Reading ahead: recognises walks through a segment, says which pages to ask for before they are
 //! touched, and which of those asked for got lost.
 //!
-//! [`walk`] follows the faults of one process; [`flight`] follows the pages that one node was asked
-//! for and that have not come; [`willneed_ranges`] asks for the announced pages of processes;
+//! [`walk`] follows the faults of one process, [`rows`] says where they go; [`flight`] follows the
+//! pages that one node was asked for and that have not come; [`willneed_ranges`] asks for the
+//! announced pages of processes;
 //! [`gather`] puts many requests into one datagram. This module does not know rights, owners or
 //! diffs: a page asked for ahead is asked for like any other (`policies/*/ahead.rs`), so that all
 //! rules for other requests hold for it.
 
 mod flight;
 mod gather;
+mod rows;
 mod walk;
 mod willneed_ranges;
 

@@ -1,6 +1,7 @@
 //! Recognizes walks: faults at equal distances, one after the other, or runs of as many neighbours
 //! each, as in a column of blocks.
 
+use super::rows::Rows;
 use core::time::Duration;
 use pagemesh_wire::PageIndex;
 use pagemesh_wire::peer::Access;
@@ -98,39 +99,6 @@ struct Walk {
     mark: i64,
     /// Some burst was used.
     proven: bool,
-}
-
-/// Runs of `width` neighbours, each of which begins `stride` pages after the one before. Places are
-/// numbered from `first`, in the order in which a walk comes there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-struct Rows {
-    first: i64,
-    stride: i64,
-    width: i64,
-}
-
-impl Rows {
-    /// The number of the place at a page, if the walk comes there.
-    fn place(self, page: i64) -> Option<i64> {
-        let away = page - self.first;
-        let column = away.rem_euclid(self.stride.abs());
-        (column < self.width).then(|| (away - column) / self.stride * self.width + column)
-    }
-
-    fn page(self, place: i64) -> i64 {
-        let (row, column) = (place.div_euclid(self.width), place.rem_euclid(self.width));
-        self.first + row * self.stride + column
-    }
-
-    /// The number of the last place in a segment of `pages` pages.
-    fn last_place(self, pages: i64) -> i64 {
-        if self.stride < 0 {
-            return self.first / -self.stride * self.width + self.width - 1;
-        }
-        let away = pages - 1 - self.first;
-        let column = away.rem_euclid(self.stride).min(self.width - 1);
-        away.div_euclid(self.stride) * self.width + column
-    }
 }
 
 /// Pages to ask for now.
