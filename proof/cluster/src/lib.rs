@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod dice;
+pub mod ledger;
 pub mod litmus;
 pub mod record;
 pub mod stress;

@@ -52,6 +52,7 @@ mod reductions;
 mod rejoining;
 mod release;
 mod replacement;
+mod replica_deaths;
 mod replicas;
 mod request_slots;
 mod resuming;

@@ -36,12 +36,14 @@ pub(super) struct Plan(Vec<Group>);
 /// clusters, those that hammer pages that are taken away, with their control, and
 /// those that throw hostile bytes at decoders. A test whose name has none of these
 /// in it comes as often as one of [`OTHERS`].
-const WEIGHTS: [(&str, u64); 8] = [
+const WEIGHTS: [(&str, u64); 10] = [
     ("stress::", 30),
     ("mortality::", 15),
     ("litmus::", 15),
     ("process_deaths::", 6),
     ("daemon_deaths::", 6),
+    ("private_deaths::", 6),
+    ("replica_deaths::", 6),
     ("hostile", 3),
     ("no_store_is_lost", 4),
     ("the_hammer_notices", 2),

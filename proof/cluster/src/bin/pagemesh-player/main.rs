@@ -5,6 +5,7 @@ mod board;
 mod count;
 mod family;
 mod labelled;
+mod ledger;
 mod litmus;
 mod phases;
 mod pipe;
@@ -33,6 +34,8 @@ enum Role {
     Family(family::Family),
     /// Anything at random that locks and barriers put in order
     Labelled(labelled::Labelled),
+    /// Write to a ledger
+    Ledger(ledger::Clerk),
     /// Go through phases divided by a barrier
     Phases(phases::Phases),
     /// Rewrites pages phase by phase
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Role::Count(count) => count.play(),
         Role::Family(family) => family.play(),
         Role::Labelled(labelled) => labelled.play(),
+        Role::Ledger(clerk) => clerk.play(),
         Role::Phases(phases) => phases.play(),
         Role::Rewrite(rewrite) => rewrite.play(),
         Role::Produce(produce) => produce.play(),
