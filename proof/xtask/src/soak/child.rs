@@ -1,7 +1,7 @@
 //! Tests as processes: built once, run one at a time, ended when they hang.
 
 use super::plan::Test;
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use pagemesh_os::netns::make_mortal;
 use serde_json::Value;
 use std::fs::File;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Where tests come from: package, and the test program or `lib`.
 const PROGRAMS: [(&str, &str); 3] = [
     ("pagemesh-tests", "cluster"),
-    ("pagemesh-daemon", "hammer"),
+    ("pagemesh-daemon", "it"),
     ("pagemesh-wire", "lib"),
 ];
 
@@ -57,10 +57,11 @@ pub(super) struct Running {
 impl Programs {
     /// Builds all of them, and asks which tests they have.
     pub(super) fn build() -> Result<Self> {
+        let built = build()?;
         let mut paths = Vec::new();
         let mut tests = Vec::new();
         for (number, (package, what)) in PROGRAMS.into_iter().enumerate() {
-            let path = build(package, what)?;
+            let path = find(&built, package, what)?;
             let listed = list(&path)?;
             let wanted = |name: &String| what != "lib" || name.contains(HOSTILE);
             tests.extend(listed.into_iter().filter(wanted).map(|name| Test {
@@ -156,33 +157,46 @@ impl Running {
     }
 }
 
-/// Builds one test program and returns its path.
-fn build(package: &str, what: &str) -> Result<PathBuf> {
+/// Builds the test programs of all packages, as `make test` does: a package by itself gets other
+/// features, and much would be compiled again. Returns what cargo says that it built.
+fn build() -> Result<Vec<Value>> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    command.args(["test", "--no-run", "--locked", "--package", package]);
+    command.args(["test", "--no-run", "--locked", "--workspace"]);
     command.arg("--message-format=json-render-diagnostics");
-    if what == "lib" {
-        command.arg("--lib");
-    } else {
-        command.args(["--test", what]);
-    }
     let output = command
         .stderr(Stdio::inherit())
         .output()
         .context("cargo does not start")?;
-    ensure!(output.status.success(), "{package} cannot be built");
+    ensure!(
+        output.status.success(),
+        "the test programs cannot be built: cargo has said why"
+    );
     let text = String::from_utf8_lossy(&output.stdout);
     let artifacts = text
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok());
-    let mut paths = artifacts
+    Ok(artifacts
         .filter(|artifact: &Value| artifact["profile"]["test"] == true)
-        .filter_map(|artifact| artifact["executable"].as_str().map(PathBuf::from));
-    let path = paths.next_back();
-    match path {
-        Some(path) => Ok(path),
-        None => bail!("cargo does not say where it put the tests of {package}"),
-    }
+        .collect())
+}
+
+/// The path of one test program.
+fn find(built: &[Value], package: &str, what: &str) -> Result<PathBuf> {
+    let is_it = |artifact: &&Value| {
+        let id = artifact["package_id"].as_str().unwrap_or_default();
+        let target = &artifact["target"];
+        let of = id
+            .rsplit(['/', '#'])
+            .any(|part| part.split('@').next() == Some(package));
+        of && match what {
+            "lib" => target["kind"][0] == "lib",
+            test => target["kind"][0] == "test" && target["name"] == test,
+        }
+    };
+    let found = built.iter().find(is_it);
+    let path = found.and_then(|artifact| artifact["executable"].as_str());
+    path.map(PathBuf::from)
+        .with_context(|| format!("cargo does not say where it put the tests `{what}` of {package}"))
 }
 
 /// The tests of a program that are not ignored.
@@ -207,6 +221,80 @@ fn list(program: &Path) -> Result<Vec<String>> {
 mod tests {
     use super::*;
     use pagemesh_os::signals::Signals;
+    use serde_json::json;
+
+    fn artifact(package: &str, kind: &str, name: &str) -> Value {
+        json!({
+            "package_id": package,
+            "target": {"kind": [kind], "name": name},
+            "executable": format!("/built/{name}"),
+        })
+    }
+
+    #[test]
+    fn test_programs_are_found_by_package_and_name() {
+        let built = [
+            artifact(
+                "path+file:///mesh/crates/wire#pagemesh-wire@0.1.0",
+                "lib",
+                "pagemesh_wire",
+            ),
+            artifact(
+                "path+file:///mesh/crates/daemon#pagemesh-daemon@0.1.0",
+                "lib",
+                "pagemesh_daemon",
+            ),
+            artifact(
+                "path+file:///mesh/crates/os#pagemesh-os@0.1.0",
+                "test",
+                "it",
+            ),
+            artifact(
+                "path+file:///mesh/crates/daemon#pagemesh-daemon@0.1.0",
+                "test",
+                "it-too",
+            ),
+            artifact(
+                "path+file:///mesh/proof/pagemesh-tests#0.1.0",
+                "test",
+                "cluster",
+            ),
+        ];
+        let path =
+            |package, what| find(&built, package, what).map(|path| path.display().to_string());
+        assert_eq!(
+            path("pagemesh-wire", "lib").unwrap(),
+            "/built/pagemesh_wire"
+        );
+        assert_eq!(path("pagemesh-tests", "cluster").unwrap(), "/built/cluster");
+        assert!(
+            path("pagemesh-daemon", "it").is_err(),
+            "that is of another package"
+        );
+    }
+
+    /// A soak that begins with an hour's build must not end with a name that is not there.
+    #[test]
+    fn the_packages_have_these_test_programs() {
+        let cargo = std::env::var_os("CARGO").expect("cargo runs its tests");
+        let mut command = Command::new(cargo);
+        command.args(["metadata", "--no-deps", "--offline", "--format-version=1"]);
+        let said = command.output().unwrap().stdout;
+        let said: Value = serde_json::from_slice(&said).unwrap();
+        let packages = said["packages"].as_array().unwrap();
+        for (name, what) in PROGRAMS {
+            let package = packages.iter().find(|package| package["name"] == name);
+            let targets = package.expect(name)["targets"].as_array().unwrap();
+            let is_it = |target: &&Value| match what {
+                "lib" => target["kind"][0] == "lib",
+                test => target["kind"][0] == "test" && target["name"] == test,
+            };
+            assert!(
+                targets.iter().any(|target| is_it(&target)),
+                "{name}: {what}"
+            );
+        }
+    }
 
     #[test]
     fn what_a_test_starts_can_be_interrupted() {
