@@ -430,9 +430,9 @@ impl Effects {
         }
     }
 
-    /// Takes out the effects from `start` on.
+    /// Takes out the effects from `start` on. Effects before them may still be joined.
     pub(crate) fn split_off(&mut self, start: usize) -> Vec<Effect> {
-        self.open = None;
+        self.open.take_if(|open| !open.stands_before(start));
         self.all.split_off(start)
     }
 

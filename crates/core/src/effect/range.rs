@@ -101,6 +101,17 @@ pub(super) enum Open {
     },
 }
 
+impl Open {
+    /// Whether all of its effects have indices below this one.
+    pub(super) fn stands_before(self, start: usize) -> bool {
+        let last = match self {
+            Self::Taken(index) => Some(index),
+            Self::Placed { fill, map } => map.max(fill.map(|(index, _)| index)),
+        };
+        last.is_none_or(|last| last < start)
+    }
+}
+
 impl Effects {
     /// Appends an effect. On pages that follow directly on those of an effect of the same kind, the
     /// earlier effect is extended instead: a driver then needs one system call for all of the pages.

@@ -155,6 +155,30 @@ fn effects_of_drained_or_reordered_inputs_are_not_joined() {
     );
 }
 
+/// Requests for more pages are gathered after each page that came.
+#[test]
+fn taking_out_what_stands_behind_does_not_part_pages() {
+    let mut effects = Effects::default();
+    for page in [7, 8] {
+        effects.next_input();
+        effects.push(fill(page, 1, Source::Payload));
+        effects.push(map(MAPPING, page, 1, Rights::Read));
+        let start = effects.len();
+        effects.push(emit());
+        assert_eq!(effects.split_off(start), [emit()]);
+    }
+    let placed = [
+        fill(7, 2, Source::Payload),
+        map(MAPPING, 7, 2, Rights::Read),
+    ];
+    assert_eq!(effects.as_slice(), placed);
+    // What is taken out is joined by nothing.
+    effects.push(protect(1, 1));
+    assert_eq!(effects.split_off(2), [protect(1, 1)]);
+    effects.push(protect(2, 1));
+    assert_eq!(effects.as_slice()[2], protect(2, 1));
+}
+
 #[test]
 fn pages_of_successive_datagrams_are_placed_together() {
     let page = |page, rights| {

@@ -2,6 +2,7 @@
 
 use crate::effect::Rights;
 use crate::time::Time;
+use pagemesh_wire::peer::Backing;
 use pagemesh_wire::{NodeId, NodeSet, Version};
 use serde::{Deserialize, Serialize};
 
@@ -147,6 +148,15 @@ impl Donors {
 }
 
 impl Page {
+    /// Whether the contents of `version` are where they would go if the page left this node now.
+    pub(super) fn is_elsewhere(&self, backing: Backing) -> bool {
+        let sure = self.donors.sure();
+        match backing {
+            Backing::File => self.on_disk && !sure.is_empty(),
+            Backing::Copies => self.on_disk || sure.iter().count() == 2,
+        }
+    }
+
     /// A page of zeros in its frame.
     pub(super) fn zeros(rights: Rights, used: Time) -> Self {
         Self {

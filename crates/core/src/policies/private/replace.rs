@@ -6,8 +6,8 @@ use crate::effect::{Effect, PageRange, Rights};
 use crate::event::Event;
 use crate::limits::DISK_PATIENCE;
 use crate::shell::Cx;
-use pagemesh_wire::PageIndex;
 use pagemesh_wire::peer::{Backing, Refusal};
+use pagemesh_wire::{PageIndex, SegmentId};
 
 /// Pages that leave together at most: the kernel takes 64 in a row for the price of a few.
 const RUN: u32 = 64;
@@ -20,6 +20,26 @@ const SLACK: u32 = 64;
 
 /// A segment has so many, whatever the others have: an instruction may touch several pages.
 const LEAST: u32 = 16;
+
+/// Pages that are taken from their frames together.
+#[derive(Default)]
+struct Taken {
+    /// Those whose contents go into the stash.
+    kept: Vec<PageIndex>,
+    /// Those whose contents are elsewhere, or are zeros.
+    dropped: Vec<PageIndex>,
+}
+
+impl Taken {
+    /// Neighbours are evicted by one effect, in whichever order their turns came.
+    fn evict(self, cx: &mut Cx<'_>, segment: SegmentId) {
+        for (pages, keep) in [(self.kept, true), (self.dropped, false)] {
+            for pages in PageRange::of(segment, &pages) {
+                cx.push(Effect::Evict { pages, keep });
+            }
+        }
+    }
+}
 
 impl Private {
     /// Pages of the segment in memory at most.
@@ -85,24 +105,26 @@ impl Private {
         let excess = (held - goal).max(run).min(held);
         let stage = limit / STAGE + excess;
         let before = self.held;
+        let mut taken = Taken::default();
         while self.staged.len() + (before - self.held) < stage {
-            if !self.stage_oldest(cx, limit) {
+            if !self.take_frame(cx, limit, &mut taken) {
                 break;
             }
         }
-        // Zeros that were never stored to have left at once.
+        taken.evict(cx, self.segment);
+        // Some have left at once.
+        let left = before - self.held;
         let held = self.held - self.storing - self.outgoing.sending();
         if held > goal {
-            self.send_out(cx, excess);
+            self.send_out(cx, excess.saturating_sub(left).max(held - goal));
         }
     }
 
     /// Takes a page from its frame. False if there is none.
-    fn stage_oldest(&mut self, cx: &mut Cx<'_>, limit: u32) -> bool {
-        let Some((used, page)) = self.take_oldest(limit) else {
+    fn take_frame(&mut self, cx: &mut Cx<'_>, limit: u32, taken: &mut Taken) -> bool {
+        let Some((used, page, walked)) = self.take_oldest(limit) else {
             return false;
         };
-        let pages = self.range(page);
         let Some(known) = self.pages.get_mut(&page) else {
             return true;
         };
@@ -116,8 +138,8 @@ impl Private {
         if known.version.0 == 0 && !stored_to {
             // Zeros, never stored to.
             self.pages.remove(&page);
-            cx.push(Effect::Evict { pages, keep: false });
             self.unhold(cx);
+            taken.dropped.push(page);
             return true;
         }
         if stored_to {
@@ -126,10 +148,17 @@ impl Private {
             known.donors.outdate();
         } else {
             self.stores.left(page);
+            if walked && known.is_elsewhere(self.backing) {
+                // A walk does not come back soon: another copy on this node would be in vain.
+                known.place = Place::Out;
+                self.unhold(cx);
+                taken.dropped.push(page);
+                return true;
+            }
         }
         known.place = Place::Staged { used };
         self.staged.insert(used, page);
-        cx.push(Effect::Evict { pages, keep: true });
+        taken.kept.push(page);
         true
     }
 

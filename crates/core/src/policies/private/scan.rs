@@ -47,20 +47,21 @@ impl Private {
         }
     }
 
-    /// Takes the page that is to leave its frame next out of the order of pages.
-    pub(super) fn take_oldest(&mut self, limit: u32) -> Option<(Time, PageIndex)> {
+    /// Takes the page that is to leave its frame next out of the order of pages. Says whether a walk
+    /// brought it lately.
+    pub(super) fn take_oldest(&mut self, limit: u32) -> Option<(Time, PageIndex, bool)> {
         self.turn = (self.turn + 1) % OTHERS;
         let walked = self.turn != 0 && self.walked.len() > self.window(limit) / 4 * 3;
-        let [first, second] = match walked {
-            true => [&mut self.walked, &mut self.mapped],
-            false => [&mut self.mapped, &mut self.walked],
+        let of_walk = match walked {
+            true => self.walked.oldest().is_some(),
+            false => self.mapped.oldest().is_none(),
         };
-        let ages = match first.oldest() {
-            Some(_) => first,
-            None => second,
+        let ages = match of_walk {
+            true => &mut self.walked,
+            false => &mut self.mapped,
         };
         let (used, page) = ages.oldest()?;
         ages.remove(used, page);
-        Some((used, page))
+        Some((used, page, of_walk))
     }
 }

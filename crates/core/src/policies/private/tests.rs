@@ -77,6 +77,18 @@ impl Bench {
         }
     }
 
+    /// A segment of which so many pages fit into memory.
+    fn with_room(pages: u32, donors: &[NodeId]) -> Self {
+        let chosen = Policy::Private {
+            local: PageCount(pages),
+            backing: Backing::File,
+        };
+        Self {
+            policy: Private::open(segment(), 1 << 16, chosen).unwrap().unwrap(),
+            ..Self::new(Backing::File, donors)
+        }
+    }
+
     /// From now on pages of others are dropped for pages that are sent.
     fn be_scarce(&mut self) {
         let plan = EpochPlan {
@@ -90,6 +102,23 @@ impl Bench {
     /// Calls the policy and carries out its effects.
     fn with(&mut self, work: impl Fn(&mut Private, &mut Cx<'_>)) -> Vec<String> {
         self.act(&work)
+    }
+
+    /// Hears of pages that came with one turn of datagrams.
+    fn got_together(&mut self, from: NodeId, pages: &[u32]) -> Vec<Effect> {
+        let mut effects = Effects::default();
+        for page in pages {
+            effects.next_input();
+            let mut cx = Cx {
+                now: self.now,
+                shell: &mut self.shell,
+                effects: &mut effects,
+            };
+            let (lent, seal) = (lent(*page, 1), PageSeal::default());
+            let message = Message::Got(Got { lent, seal });
+            self.policy.message(&mut cx, from, message);
+        }
+        effects.drain().collect()
     }
 
     fn act(&mut self, work: &dyn Fn(&mut Private, &mut Cx<'_>)) -> Vec<String> {
@@ -117,10 +146,15 @@ impl Bench {
     }
 
     fn fault(&mut self, page: u32, access: Access) -> Vec<String> {
+        self.fault_of(9, page, access)
+    }
+
+    /// A fault in a segment of so many pages.
+    fn fault_of(&mut self, pages: u32, page: u32, access: Access) -> Vec<String> {
         let who = Who {
             mapping: MappingId(1),
             client: ClientId(1),
-            pages: 9,
+            pages,
         };
         self.with(|policy, cx| policy.fault(cx, who, PageIndex(page), access))
     }
@@ -574,4 +608,54 @@ fn a_walk_through_new_memory_stops_once_in_a_few_pages() {
     }
     let here = bench.policy.pages.keys().map(|page| page.0);
     assert_eq!(here.collect::<Vec<_>>(), [2, 3, 4, 6, 7, 8]);
+}
+
+/// A segment of 160 pages that were all stored to; the last 64 of them are here.
+fn filled(donors: &[NodeId]) -> Bench {
+    let mut bench = Bench::with_room(64, donors);
+    for page in 0..160 {
+        bench.fault_of(160, page, Access::Write);
+    }
+    bench
+}
+
+/// A walk's pages that came with one turn of datagrams are placed by one call of the kernel.
+#[test]
+fn pages_of_a_walk_that_came_together_are_placed_together() {
+    let mut bench = filled(&[DONOR]);
+    for page in 0..4 {
+        bench.fault_of(160, page, Access::Read);
+        bench.got_together(DONOR, &[page]);
+    }
+    let asked: Vec<_> = bench.policy.fetches.keys().map(|page| page.0).collect();
+    // A fault at the first one is to be seen: it is not mapped.
+    assert!(asked.len() > 2, "{asked:?}");
+    let done = bench.got_together(DONOR, &asked[1..]);
+    let placed: Vec<_> = done.iter().filter_map(word).collect();
+    let first = asked[1];
+    assert_eq!(
+        placed,
+        [format!("fill {first} Payload"), format!("map {first} Read")]
+    );
+}
+
+/// What a walk brought and no thread stored to is with its donor, and on the disk: the next pages
+/// of the walk take its frames, and the stash gets nothing.
+#[test]
+fn pages_of_a_walk_leave_without_a_copy_on_this_node() {
+    let mut bench = filled(&[DONOR]);
+    let mut left = Vec::new();
+    for page in 0..96 {
+        left.extend(bench.fault_of(160, page, Access::Read));
+        let asked: Vec<_> = bench.policy.fetches.keys().map(|page| page.0).collect();
+        let done = bench.got_together(DONOR, &asked);
+        left.extend(done.iter().filter_map(word));
+    }
+    let dropped = left.iter().filter(|word| word.starts_with("drop ")).count();
+    let staged = left
+        .iter()
+        .filter(|word| word.starts_with("stage "))
+        .count();
+    assert!(dropped > 2 && staged < 40, "{dropped} {staged} {left:?}");
+    assert!(bench.policy.held <= 64, "{}", bench.policy.held);
 }
