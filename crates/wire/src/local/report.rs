@@ -49,7 +49,8 @@ pub struct PageLine {
     pub hint: NodeId,
     /// The newest version known here.
     pub version: u64,
-    /// Copies elsewhere, if this node is the owner.
+    /// Copies elsewhere, if this node is the owner. Of a private page this node is one of them if its
+    /// disk has the page.
     pub copies: crate::NodeSet,
     /// Requests waiting here.
     pub queued: u32,

@@ -504,13 +504,17 @@ fn line(me: NodeId, page: PageIndex, known: &Page) -> PageLine {
         _ => Rights::None,
     };
     let holder = (known.place == Place::Out).then(|| known.donors.after(None));
+    let mut copies = known.donors.all();
+    if known.on_disk {
+        copies.insert(me);
+    }
     PageLine {
         page,
         rights: rights as u8,
         owner: true,
         hint: holder.flatten().unwrap_or(me),
         version: known.version.0,
-        copies: known.donors.all(),
+        copies,
         queued: 0,
     }
 }
