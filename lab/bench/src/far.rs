@@ -1,6 +1,6 @@
 //! `bench far`: what a page costs that is not in memory. A private segment's pages come from a donor,
-//! beside the raw exchange of the same bytes; the pages of a process in a memory control group come
-//! from swap space: a file, memory of the cluster by `pagemesh swap`, zram, and memory of another host
+//! beside a read fault in shared memory and the raw exchange of the same bytes; the pages of a process
+//! in a memory control group come from swap space: a file, memory of the cluster by `pagemesh swap`, zram, and memory of another host
 //! by NBD. One after the other in each round, with quiet processors and beside a companion.
 //!
 //! Of each memory a sixteenth is here, so that nearly every touch is a miss, and the median is one.
@@ -12,7 +12,7 @@ mod space;
 
 use super::agent::Order;
 use super::boards::Running;
-use super::fault::shuffled;
+use super::fault::{WINDOW, shuffled};
 use super::report::{Report, Samples};
 use super::testbed::Testbed;
 use super::{Waiting, nodes_with_idle_memory};
@@ -45,15 +45,36 @@ const PROGRAM: u64 = 12 << 20;
 /// Names of the two surroundings.
 const SURROUNDINGS: [&str; 2] = ["quiet", "companion"];
 
+/// Processor time of who sends pages, and the number of those.
+#[derive(Clone, Copy, Debug, Default)]
+struct SenderCost {
+    nanos: u64,
+    pages: u64,
+}
+
+impl SenderCost {
+    fn add(&mut self, nanos: u64, pages: u64) {
+        self.nanos += nanos;
+        self.pages += pages;
+    }
+
+    fn micros_a_page(self) -> f64 {
+        self.nanos as f64 / 1e3 / (self.pages.max(1) as f64)
+    }
+}
+
 /// What was measured in one surrounding.
 #[derive(Default)]
 struct Measured {
     raw: Samples,
     tcp: Samples,
+    read_fault: Samples,
     random: Samples,
     walk: Samples,
-    /// Processor time of the donor, and the pages that it gave back.
-    donor: (u64, u64),
+    /// The raw exchange's answering program, and the donor, at random pages and in a walk.
+    raw_cost: SenderCost,
+    random_cost: SenderCost,
+    walk_cost: SenderCost,
     /// Pages that came from the disk instead.
     disk: u64,
     swapped: BTreeMap<Space, Samples>,
@@ -107,15 +128,29 @@ impl Far {
         round: u32,
         measured: &mut Measured,
     ) -> Result<()> {
+        let before = testbed.time_of_agent(1)?;
         testbed.raw(Testbed::PAGE_REPLY, self.count, &mut measured.raw)?;
+        let nanos = testbed.time_of_agent(1)? - before;
+        measured.raw_cost.add(nanos, self.count.into());
         let bytes = u64::from(self.pages()) * 4096;
         measured.tcp.extend(testbed.tcp(bytes)?);
+        self.shared(testbed, round, measured)?;
         self.private(testbed, round, measured)?;
         for space in spaces {
             let times = self.swapped(testbed, *space, round)?;
             measured.swapped.entry(*space).or_default().extend(times);
         }
         Ok(())
+    }
+
+    /// Read faults at what the other node stored to last.
+    fn shared(&self, testbed: &mut Testbed, round: u32, measured: &mut Measured) -> Result<()> {
+        let name = format!("bench.far.shared.{round}");
+        testbed.open(&name, self.count, WINDOW)?;
+        let order = shuffled(0..self.count, round);
+        testbed.touch(1, &order, true)?;
+        measured.read_fault.extend(testbed.touch(0, &order, false)?);
+        testbed.remove(&name)
     }
 
     /// Random misses of a private segment, and a walk through all of it.
@@ -129,20 +164,24 @@ impl Far {
         };
         testbed.ask(0, &order)?;
         testbed.ask(0, &Order::Walk { pages, write: true })?;
-        let (owner, donor) = (testbed.counters(0)?, testbed.counters(1)?);
-        let time = testbed.time_of(1)?;
+        let owner = testbed.counters(0)?;
         let order = shuffled(0..pages, round);
-        let touched = &order[..(self.count as usize).min(order.len())];
-        measured.random.extend(testbed.touch(0, touched, false)?);
-        let returned = testbed.counters(1)?.of("pages_returned") - donor.of("pages_returned");
-        measured.donor.0 += testbed.time_of(1)? - time;
-        measured.donor.1 += returned;
+        let pages_touched = order[..(self.count as usize).min(order.len())].to_vec();
+        let touch = Order::Touch {
+            pages: pages_touched,
+            write: false,
+        };
+        measured
+            .random
+            .extend(donated(testbed, &touch, &mut measured.random_cost)?);
         measured.disk += testbed.counters(0)?.of("pages_from_disk") - owner.of("pages_from_disk");
         let walk = Order::Walk {
             pages,
             write: false,
         };
-        measured.walk.extend(testbed.ask(0, &walk)?);
+        measured
+            .walk
+            .extend(donated(testbed, &walk, &mut measured.walk_cost)?);
         let resident = status(testbed.agent(0), "RssShmem:")?;
         let most = u64::from(local) * 4096 + PROGRAM;
         ensure!(
@@ -182,13 +221,21 @@ impl Far {
     }
 
     fn tell(&self, report: &mut Report, surrounding: &str, measured: &Measured) {
-        let beside = Some(("raw_exchange_page", &measured.raw));
-        report.row(
-            format!("random/private/{surrounding}"),
-            "block",
-            &measured.random,
-            beside,
-        );
+        for (name, samples, beside) in [
+            (
+                "shared",
+                &measured.read_fault,
+                ("raw_exchange_page", &measured.raw),
+            ),
+            (
+                "private",
+                &measured.random,
+                ("read_fault", &measured.read_fault),
+            ),
+        ] {
+            let name = format!("random/{name}/{surrounding}");
+            report.row(name, "block", samples, Some(beside));
+        }
         for (space, samples) in &measured.swapped {
             let name = format!("random/{}/{surrounding}", space.name());
             report.row(name, "block", samples, Some(("private", &measured.random)));
@@ -197,13 +244,27 @@ impl Far {
         let name = format!("walk/private/{surrounding}");
         report.rate(name, bytes, &measured.walk, Some(("tcp", &measured.tcp)));
         report.waited("block");
-        let (nanos, pages) = measured.donor;
-        let name = format!("donor_cpu/{surrounding}");
-        let micros = nanos as f64 / 1e3 / (pages.max(1) as f64);
-        report.value(&name, "us/page", micros, pages as usize);
+        for (what, cost) in [
+            ("raw_cpu", measured.raw_cost),
+            ("donor_cpu/random", measured.random_cost),
+            ("donor_cpu/walk", measured.walk_cost),
+        ] {
+            let name = format!("{what}/{surrounding}");
+            report.value(&name, "us/page", cost.micros_a_page(), cost.pages as usize);
+        }
         let name = format!("from_disk/{surrounding}");
         report.value(&name, "pages", measured.disk as f64, measured.random.len());
     }
+}
+
+/// What the owner's program does, and what that costs the donor.
+fn donated(testbed: &mut Testbed, order: &Order, cost: &mut SenderCost) -> Result<Vec<u64>> {
+    let returned = testbed.counters(1)?.of("pages_returned");
+    let time = testbed.time_of(1)?;
+    let times = testbed.ask(0, order)?;
+    let nanos = testbed.time_of(1)? - time;
+    cost.add(nanos, testbed.counters(1)?.of("pages_returned") - returned);
+    Ok(times)
 }
 
 /// Bytes that the kernel counts of a process.

@@ -168,6 +168,11 @@ impl Testbed {
         processor_time(self.daemon(node))
     }
 
+    /// Processor time of an agent so far, in nanoseconds.
+    pub(super) fn time_of_agent(&self, agent: usize) -> Result<u64> {
+        processor_time(self.agent(agent))
+    }
+
     /// The process of an agent.
     pub(super) fn agent(&self, agent: usize) -> u32 {
         self.agents[agent].child.id()
