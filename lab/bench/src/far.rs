@@ -1,7 +1,8 @@
 //! `bench far`: what a page costs that is not in memory. A private segment's pages come from a donor,
 //! beside a read fault in shared memory and the raw exchange of the same bytes; the pages of a process
-//! in a memory control group come from swap space: a file, memory of the cluster by `pagemesh swap`, zram, and memory of another host
-//! by NBD. One after the other in each round, with quiet processors and beside a companion.
+//! in a memory control group come from swap space: a file, memory of the cluster by `pagemesh swap`,
+//! zram, and memory of another host by NBD. One after the other in each round, with quiet processors
+//! and beside a companion.
 //!
 //! Of each memory a sixteenth is here, so that nearly every touch is a miss, and the median is one.
 //! That no more is resident is asserted by what the kernel counts.
@@ -45,7 +46,7 @@ const PROGRAM: u64 = 12 << 20;
 /// Names of the two surroundings.
 const SURROUNDINGS: [&str; 2] = ["quiet", "companion"];
 
-/// Processor time of who sends pages, and the number of those.
+/// Processor time of a program that sends pages, and the number of those.
 #[derive(Clone, Copy, Debug, Default)]
 struct SenderCost {
     nanos: u64,
@@ -166,22 +167,20 @@ impl Far {
         testbed.ask(0, &Order::Walk { pages, write: true })?;
         let owner = testbed.counters(0)?;
         let order = shuffled(0..pages, round);
-        let pages_touched = order[..(self.count as usize).min(order.len())].to_vec();
-        let touch = Order::Touch {
-            pages: pages_touched,
-            write: false,
-        };
-        measured
-            .random
-            .extend(donated(testbed, &touch, &mut measured.random_cost)?);
+        let touched = &order[..(self.count as usize).min(order.len())];
+        let times = donated(testbed, &mut measured.random_cost, |testbed| {
+            testbed.touch(0, touched, false)
+        })?;
+        measured.random.extend(times);
         measured.disk += testbed.counters(0)?.of("pages_from_disk") - owner.of("pages_from_disk");
         let walk = Order::Walk {
             pages,
             write: false,
         };
-        measured
-            .walk
-            .extend(donated(testbed, &walk, &mut measured.walk_cost)?);
+        let times = donated(testbed, &mut measured.walk_cost, |testbed| {
+            testbed.ask(0, &walk)
+        })?;
+        measured.walk.extend(times);
         let resident = status(testbed.agent(0), "RssShmem:")?;
         let most = u64::from(local) * 4096 + PROGRAM;
         ensure!(
@@ -257,11 +256,15 @@ impl Far {
     }
 }
 
-/// What the owner's program does, and what that costs the donor.
-fn donated(testbed: &mut Testbed, order: &Order, cost: &mut SenderCost) -> Result<Vec<u64>> {
+/// Has the owner's program fetch pages, and adds what that costs the donor.
+fn donated(
+    testbed: &mut Testbed,
+    cost: &mut SenderCost,
+    fetch: impl FnOnce(&mut Testbed) -> Result<Vec<u64>>,
+) -> Result<Vec<u64>> {
     let returned = testbed.counters(1)?.of("pages_returned");
     let time = testbed.time_of(1)?;
-    let times = testbed.ask(0, order)?;
+    let times = fetch(testbed)?;
     let nanos = testbed.time_of(1)? - time;
     cost.add(nanos, testbed.counters(1)?.of("pages_returned") - returned);
     Ok(times)

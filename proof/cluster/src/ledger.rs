@@ -25,9 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The numbers of one entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// What is stored first.
+    /// The number that the holder of the lock stores first.
     pub first: u64,
-    /// What is stored second.
+    /// The number that the holder stores after it, on another page.
     pub second: u64,
 }
 

@@ -95,8 +95,7 @@ impl Reaper<'_> {
         self.deaths += 1;
         self.watch(MEANWHILE);
         for (node, clerk) in &self.clerks {
-            let ended = matches!(clerk.state(), Some('Z') | None);
-            assert!(!ended, "the program on node {node} has ended");
+            assert!(!clerk.is_over(), "the program on node {node} has ended");
         }
         self.settle(doomed);
     }

@@ -157,10 +157,22 @@ impl Running {
     }
 }
 
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
+}
+
+/// Whether cargo speaks of this test program of a package, or of the tests of its library.
+fn is_target(target: &Value, what: &str) -> bool {
+    match what {
+        "lib" => target["kind"][0] == "lib",
+        test => target["kind"][0] == "test" && target["name"] == test,
+    }
+}
+
 /// Builds the test programs of all packages, as `make test` does: a package by itself gets other
 /// features, and much would be compiled again. Returns what cargo says that it built.
 fn build() -> Result<Vec<Value>> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    let mut command = cargo();
     command.args(["test", "--no-run", "--locked", "--workspace"]);
     command.arg("--message-format=json-render-diagnostics");
     let output = command
@@ -184,14 +196,10 @@ fn build() -> Result<Vec<Value>> {
 fn find(built: &[Value], package: &str, what: &str) -> Result<PathBuf> {
     let is_it = |artifact: &&Value| {
         let id = artifact["package_id"].as_str().unwrap_or_default();
-        let target = &artifact["target"];
         let of = id
             .rsplit(['/', '#'])
             .any(|part| part.split('@').next() == Some(package));
-        of && match what {
-            "lib" => target["kind"][0] == "lib",
-            test => target["kind"][0] == "test" && target["name"] == test,
-        }
+        of && is_target(&artifact["target"], what)
     };
     let found = built.iter().find(is_it);
     let path = found.and_then(|artifact| artifact["executable"].as_str());
@@ -276,8 +284,7 @@ mod tests {
     /// A soak that begins with an hour's build must not end with a name that is not there.
     #[test]
     fn the_packages_have_these_test_programs() {
-        let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
-        let mut command = Command::new(cargo);
+        let mut command = cargo();
         command.args(["metadata", "--no-deps", "--offline", "--format-version=1"]);
         let said = command.output().unwrap().stdout;
         let said: Value = serde_json::from_slice(&said).unwrap();
@@ -285,14 +292,8 @@ mod tests {
         for (name, what) in PROGRAMS {
             let package = packages.iter().find(|package| package["name"] == name);
             let targets = package.expect(name)["targets"].as_array().unwrap();
-            let is_it = |target: &&Value| match what {
-                "lib" => target["kind"][0] == "lib",
-                test => target["kind"][0] == "test" && target["name"] == test,
-            };
-            assert!(
-                targets.iter().any(|target| is_it(&target)),
-                "{name}: {what}"
-            );
+            let is_there = targets.iter().any(|target| is_target(target, what));
+            assert!(is_there, "{name}: {what}");
         }
     }
 

@@ -172,7 +172,7 @@ fn taking_out_what_stands_behind_does_not_part_pages() {
         map(MAPPING, 7, 2, Rights::Read),
     ];
     assert_eq!(effects.as_slice(), placed);
-    // What is taken out is joined by nothing.
+    // An effect that was taken out is not extended by the next one.
     effects.push(protect(1, 1));
     assert_eq!(effects.split_off(2), [protect(1, 1)]);
     effects.push(protect(2, 1));

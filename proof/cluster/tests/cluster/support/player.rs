@@ -108,6 +108,11 @@ impl Player {
         state(self.child.id())
     }
 
+    /// Whether it has ended.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.state(), Some('Z') | None)
+    }
+
     /// Its number.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
@@ -122,7 +127,7 @@ impl Player {
     /// Whether it goes on, rather than crash at what it was told last.
     pub(crate) fn is_well(&mut self) -> bool {
         super::eventually("it answers or ends", || {
-            self.lines.try_recv().is_ok() || matches!(self.state(), Some('Z') | None)
+            self.lines.try_recv().is_ok() || self.is_over()
         });
         self.ended().is_none()
     }
