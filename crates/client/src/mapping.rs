@@ -295,6 +295,25 @@ impl Mapping {
         self.0.segment.wait_change(offset, expected, timeout)
     }
 
+    /// For each of the mapping's pages that these bytes lie in, whether this host has a frame for it.
+    /// A page with a frame may still have to be fetched: its contents may be out of date.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an empty range, one outside of the mapping, or one that the program has
+    /// unmapped.
+    pub fn frames(&self, bytes: Range<usize>) -> Result<Vec<bool>> {
+        let length = bytes
+            .end
+            .checked_sub(bytes.start)
+            .filter(|length| *length > 0);
+        let place = self.span_of(bytes.start, length.ok_or(OUTSIDE)?)?;
+        let first = bytes.start / PAGE_SIZE;
+        let pages = bytes.end.div_ceil(PAGE_SIZE) - first;
+        let start = place.addr() - bytes.start % PAGE_SIZE;
+        let gone = Error::Invalid("the memory is not mapped any more");
+        pagemesh_os::frames::frames(start, pages).map_err(|_| gone)
+    }
+
     /// Keeps the pages of these bytes of the mapping here, writable; see
     /// [`Segment::write_lock`] (M14).
     ///

@@ -11,7 +11,7 @@ use pagemesh_os::area::LockArea;
 use pagemesh_os::kept::{Mark, kept};
 use pagemesh_wire::local::{Advice, Label, Request, View};
 use pagemesh_wire::peer::{Kind, Merge, Policy, Reduction, SegmentInfo};
-use pagemesh_wire::{ByteOffset, PAGE_SIZE, PageCount, SegmentId, SyncKey};
+use pagemesh_wire::{ByteOffset, PAGE_SIZE, PageCount, PageIndex, SegmentId, SyncKey};
 
 use crate::fork::Guarded;
 use crate::lock::LockState;
@@ -270,20 +270,45 @@ impl Segment {
     /// # Errors
     /// [`Error::Invalid`] for an empty range, or one outside of the segment.
     pub fn advise(&self, bytes: Range<u64>, advice: Advice) -> Result<()> {
+        let (first, count) = self.pages_of(&bytes)?;
+        self.mesh().done(Request::Advise {
+            segment: self.id(),
+            first,
+            count,
+            advice,
+        })
+    }
+
+    /// Announces which bytes this process will touch, wherever they lie: as
+    /// [`Segment::advise`] with [`Advice::WillNeed`] for each of the ranges, with few requests.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if a range is empty or does not lie in the segment; if the daemon is of an
+    /// older release, or does not answer.
+    pub fn will_need(&self, ranges: impl IntoIterator<Item = Range<u64>>) -> Result<()> {
+        let pages = ranges.into_iter().map(|bytes| self.pages_of(&bytes));
+        let mut pages = pages.collect::<Result<Vec<_>>>()?;
+        pages.dedup();
+        for ranges in pages.chunks(Request::RANGES) {
+            self.mesh().done(Request::WillNeed {
+                segment: self.id(),
+                ranges: ranges.to_vec(),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The first page of a range of bytes, and the number of its pages.
+    fn pages_of(&self, bytes: &Range<u64>) -> Result<(PageIndex, PageCount)> {
         let outside = Error::Invalid("these bytes do not lie in the segment");
-        if !self.contains(&bytes) {
+        if !self.contains(bytes) {
             return Err(outside);
         }
         let page = |byte| ByteOffset(byte).page();
         let (Some(first), Some(last)) = (page(bytes.start), page(bytes.end - 1)) else {
             return Err(outside);
         };
-        self.mesh().done(Request::Advise {
-            segment: self.id(),
-            first,
-            count: PageCount(last.0 - first.0 + 1),
-            advice,
-        })
+        Ok((first, PageCount(last.0 - first.0 + 1)))
     }
 
     /// Gives parts of the segment the names that the program uses, for reports of races

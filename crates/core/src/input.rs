@@ -355,6 +355,13 @@ pub enum Request {
         /// The announced use.
         advice: Advice,
     },
+    /// Announce which pages of a segment the process will touch, wherever they lie.
+    WillNeed {
+        /// The segment.
+        segment: SegmentId,
+        /// First pages and numbers of pages.
+        ranges: Vec<(PageIndex, PageCount)>,
+    },
     /// A System V call.
     Sysv(Box<pagemesh_wire::sysv::Ask>),
     /// Drop copies of pages (E4).
@@ -463,6 +470,7 @@ impl Request {
             | Self::Redeem { segment }
             | Self::Unpin { segment, .. }
             | Self::Advise { segment, .. }
+            | Self::WillNeed { segment, .. }
             | Self::Purge { segment, .. }
             | Self::WatchRange { segment, .. }
             | Self::Publish { segment, .. }
@@ -481,6 +489,7 @@ impl Request {
             Self::Lock { .. }
             | Self::Redeem { .. }
             | Self::Advise { .. }
+            | Self::WillNeed { .. }
             | Self::FilePages { .. }
             | Self::FilePagesDone { .. } => None,
             _ => self.segment(),

@@ -93,6 +93,10 @@ pub const READS: Duration = Duration::from_millis(500);
 /// accesses must be served, too.
 pub const WILLNEED_RANGE: u32 = 128;
 
+/// Ranges of announced pages that wait on a node for their turn, of one segment. Beyond them an
+/// announcement is forgotten: its pages come when they are touched.
+pub const WILLNEED_RANGES: usize = 8192;
+
 /// Pages that a node makes whole at once because a collection makes it their keeper. It may be
 /// thousands in all: answers to that many requests would not fit into the socket's receive buffer,
 /// and a thread that needs a page would wait behind them.

@@ -29,6 +29,11 @@ use serde::{Deserialize, Serialize};
 /// The mappings of this node's processes: of which segment, and whose.
 pub(crate) type Mappings = SortedMap<MappingId, (SegmentId, ClientId)>;
 
+/// The last of so many pages.
+pub(crate) fn last_of(first: PageIndex, count: PageCount) -> PageIndex {
+    PageIndex(first.0.saturating_add(count.0.saturating_sub(1)))
+}
+
 /// All segments of a node.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -123,7 +128,7 @@ impl Segments {
         cx: &mut Cx<'_>,
         mappings: &Mappings,
         (who, id): ((Ticket, ClientId), SegmentId),
-        (first, count): (PageIndex, PageCount),
+        ranges: Vec<(PageIndex, PageCount)>,
         advice: Advice,
     ) {
         let known = self.0.get(&id);
@@ -131,11 +136,12 @@ impl Segments {
             // All pages are here, and at no other node.
             return cx.reply(who.0, Reply::Done);
         }
-        let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
+        let lasts = ranges.iter().map(|(first, count)| last_of(*first, *count));
+        let last = lasts.max().unwrap_or(PageIndex(0));
         let mut mappings = mappings.iter();
         let mapping = mappings.find(|(_, of)| **of == (id, who.1));
         let mapping = mapping.map(|(mapping, _)| *mapping);
-        let request = ProgramRequest::Advise(first, count, advice, mapping);
+        let request = ProgramRequest::Advise(ranges, advice, mapping);
         self.request(cx, who, id, last, request);
     }
 

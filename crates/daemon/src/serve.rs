@@ -358,6 +358,7 @@ impl Driver {
             | Request::PinShort { .. }
             | Request::Unpin { .. }
             | Request::Advise { .. }
+            | Request::WillNeed { .. }
             | Request::Purge { .. }
             | Request::WatchRange { .. }
             | Request::Publish { .. }

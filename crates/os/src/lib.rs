@@ -9,6 +9,7 @@ pub mod capability;
 pub mod clock;
 pub mod cpu;
 pub mod descriptor;
+pub mod frames;
 pub mod impair;
 pub mod kept;
 pub mod latency;

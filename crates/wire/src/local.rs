@@ -38,7 +38,7 @@ pub const MAX_PACKET: usize = 64 * 1024;
 pub const MAX_FDS: usize = 4;
 
 /// The newest version that is spoken on the Unix socket.
-pub const LOCAL_VERSION: u32 = 8;
+pub const LOCAL_VERSION: u32 = 9;
 
 /// The oldest. A process says in its hello which one it speaks; where daemon and process are of
 /// different releases, it is one of the older release. Variants are only ever appended: a reply that

@@ -33,7 +33,7 @@ pub(crate) struct Who {
 pub(crate) type Waiting = (MappingId, PageIndex, Access);
 
 /// A request of a process about pages.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum ProgramRequest {
     /// Tell the process when a page changes (F7).
     Watch(PageIndex),
@@ -45,7 +45,7 @@ pub(crate) enum ProgramRequest {
     Unpin(PageIndex, PageCount),
     /// The announced use of pages. With one of the process's mappings of the segment, if it has
     /// any.
-    Advise(PageIndex, PageCount, Advice, Option<MappingId>),
+    Advise(Vec<(PageIndex, PageCount)>, Advice, Option<MappingId>),
     /// Drop copies, so that the next access sees newer contents (E4); of prefixes only, if so.
     Purge(PageIndex, PageCount, bool),
     /// Tell the process when one of the pages changes.

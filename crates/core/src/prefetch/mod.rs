@@ -19,6 +19,7 @@ pub(crate) use gather::gather;
 pub(crate) use walk::{AccessPattern, Burst, Walks, beside};
 pub(crate) use willneed_ranges::WillneedRanges;
 
+use crate::limits::WILLNEED_RANGES;
 use crate::shell::Cx;
 use core::time::Duration;
 use pagemesh_sorted::SortedMap;
@@ -56,6 +57,14 @@ pub(crate) struct Ahead {
     pub(crate) mark: bool,
 }
 
+impl Ahead {
+    /// Of a page that a process has announced: it is mapped when it comes.
+    pub(crate) fn announced(mapping: MappingId) -> Self {
+        let mark = false;
+        Self { mapping, mark }
+    }
+}
+
 /// Of the first wait for an answer this part is enough to notice that nothing comes.
 const NOTICED: u32 = 5;
 
@@ -80,7 +89,10 @@ impl Prefetch {
             Advice::WillNeed => {
                 let next = first;
                 let willneed_range = mapping.map(|mapping| WillneedRange { mapping, next, end });
-                return self.willneed_ranges.extend(willneed_range);
+                let has_room = self.willneed_ranges.len() < WILLNEED_RANGES;
+                return self
+                    .willneed_ranges
+                    .extend(willneed_range.filter(|_| has_room));
             }
             Advice::DontNeed | Advice::DontNeedShort | Advice::Renew => return,
         };
@@ -99,15 +111,18 @@ impl Prefetch {
         !self.willneed_ranges.is_empty() && self.flights.fare(limit).room > 0
     }
 
-    /// The next announced page, and the mapping for it, if there is one.
-    fn next_willneed_range(&mut self, limit: u32) -> Option<(PageIndex, MappingId)> {
-        if !self.has_willneed_range(limit) {
-            return None;
+    /// The next announced pages, `most` at most, and of `limit` as many as may be under way besides.
+    fn take_announced(&mut self, limit: u32, most: u32) -> Vec<(PageIndex, MappingId)> {
+        let room = self.flights.fare(limit).room.min(most) as usize;
+        let mut taken = Vec::new();
+        while taken.len() < room && self.has_willneed_range(limit) {
+            let Some(range) = self.willneed_ranges.front_mut() else {
+                break;
+            };
+            taken.push((range.next, range.mapping));
+            range.next.0 += 1;
         }
-        let willneed_range = self.willneed_ranges.front_mut()?;
-        let page = willneed_range.next;
-        willneed_range.next.0 += 1;
-        Some((page, willneed_range.mapping))
+        taken
     }
 
     /// The process is gone.
@@ -119,5 +134,23 @@ impl Prefetch {
     pub(crate) fn unmapped(&mut self, mapping: MappingId) {
         self.willneed_ranges
             .retain(|willneed_range| willneed_range.mapping != mapping);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn announcements_that_are_too_many_are_forgotten() {
+        let mut prefetch = Prefetch::default();
+        let who = (ClientId(1), Some(MappingId(1)));
+        for page in 0..WILLNEED_RANGES as u32 + 9 {
+            let range = (PageIndex(page), PageIndex(page + 1));
+            prefetch.heed(who, range, Advice::WillNeed);
+        }
+        assert_eq!(prefetch.willneed_ranges.len(), WILLNEED_RANGES);
+        assert_eq!(prefetch.take_announced(64, 9).len(), 9);
+        assert_eq!(prefetch.take_announced(64, 999).len(), 64);
     }
 }

@@ -1,6 +1,6 @@
 //! Announcements of processes: pages that they will need are asked for in order, a few at a time.
 
-use super::{Ahead, Prefetch, gather};
+use super::{Prefetch, gather};
 use crate::limits::WILLNEED_RANGE;
 use crate::shell::Cx;
 use crate::timers::Timer;
@@ -13,8 +13,15 @@ pub(crate) trait WillneedRanges {
 
     fn prefetch(&mut self) -> &mut Prefetch;
 
-    /// Asks for a page that was announced, unless it is here or something is under way about it.
-    fn run_willneed_range(&mut self, cx: &mut Cx<'_>, page: PageIndex, ahead: Ahead);
+    /// How many announced pages may be under way now, of `limit` at most: pages take memory when they
+    /// come.
+    fn most_under_way(&mut self, _: &mut Cx<'_>, limit: u32) -> u32 {
+        limit
+    }
+
+    /// Asks for pages that were announced, for those mappings, unless they are here or something is
+    /// under way about them.
+    fn ask_announced(&mut self, cx: &mut Cx<'_>, pages: Vec<(PageIndex, MappingId)>);
 
     /// A process does not need pages from `first` up to `end`. They may stay.
     fn do_without(&mut self, _: &mut Cx<'_>, _first: PageIndex, _end: PageIndex) {}
@@ -24,15 +31,17 @@ pub(crate) trait WillneedRanges {
         &mut self,
         cx: &mut Cx<'_>,
         who: (ClientId, Option<MappingId>),
-        (first, count): (PageIndex, PageCount),
+        ranges: &[(PageIndex, PageCount)],
         advice: Advice,
     ) {
-        let end = PageIndex(first.0.saturating_add(count.0));
-        match advice {
-            Advice::DontNeed => return self.do_without(cx, first, end),
-            Advice::WillNeed if cx.pace().ahead == 0 => return,
-            Advice::Renew | Advice::DontNeedShort => return,
-            _ => self.prefetch().heed(who, (first, end), advice),
+        for (first, count) in ranges {
+            let (first, end) = (*first, PageIndex(first.0.saturating_add(count.0)));
+            match advice {
+                Advice::DontNeed => self.do_without(cx, first, end),
+                Advice::WillNeed if cx.pace().ahead == 0 => {}
+                Advice::Renew | Advice::DontNeedShort => {}
+                _ => self.prefetch().heed(who, (first, end), advice),
+            }
         }
         self.run_willneed_ranges(cx);
     }
@@ -42,18 +51,22 @@ pub(crate) trait WillneedRanges {
         let start = cx.effects.len();
         let limit = cx.pace().ahead.min(WILLNEED_RANGE);
         // Some pages at a time: bursts, which other readers may send.
-        if self.prefetch().flights.fare(limit).room < limit / 4 {
+        let next = self.prefetch();
+        if next.flights.fare(limit).room < limit / 4 || !next.has_willneed_range(limit) {
             return;
         }
-        for _ in 0..WILLNEED_RANGE {
-            let Some((page, mapping)) = self.prefetch().next_willneed_range(limit) else {
-                return gather(cx.effects, start);
-            };
-            let mark = false;
-            self.run_willneed_range(cx, page, Ahead { mapping, mark });
+        let limit = self.most_under_way(cx, limit);
+        let mut looks = WILLNEED_RANGE;
+        while looks > 0 {
+            let pages = self.prefetch().take_announced(limit, looks);
+            looks -= pages.len() as u32;
+            if pages.is_empty() {
+                break;
+            }
+            self.ask_announced(cx, pages);
         }
         gather(cx.effects, start);
-        if self.prefetch().has_willneed_range(limit) {
+        if looks == 0 && self.prefetch().has_willneed_range(limit) {
             // Perhaps every page is here, and no arrival brings us back; others come first.
             cx.arm(cx.now, Timer::Ahead(self.segment()));
         }

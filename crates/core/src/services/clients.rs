@@ -7,10 +7,11 @@ use crate::input::Request;
 use crate::limits::GROUPS;
 use crate::membership::Upgrade;
 use crate::policies::{Gone, ProgramRequest};
-use crate::segments::open;
+use crate::segments::{last_of, open};
 use crate::shell::Cx;
 use crate::sysv::Why;
 use crate::trapping::Delayed;
+use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{Call, Refusal};
 use pagemesh_wire::{ClientId, PageCount, PageIndex, SegmentId, Ticket};
 
@@ -54,8 +55,14 @@ impl Services {
                 advice,
             } => {
                 let about = ((ticket, client), segment);
-                let (mappings, pages) = (&self.mappings, (first, count));
-                self.segments.advise(cx, mappings, about, pages, advice);
+                let pages = vec![(first, count)];
+                self.segments
+                    .advise(cx, &self.mappings, about, pages, advice);
+            }
+            Request::WillNeed { segment, ranges } => {
+                let about = ((ticket, client), segment);
+                self.segments
+                    .advise(cx, &self.mappings, about, ranges, Advice::WillNeed);
             }
             Request::Sysv(ask) => {
                 let steps = self.sysv.request(cx, &self.calls, (ticket, client), ask);
@@ -263,8 +270,7 @@ fn about_pages(request: &Request) -> (SegmentId, PageIndex, ProgramRequest) {
         }
         ref other => unreachable!("no request about pages: {other:?}"),
     };
-    let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
-    (segment, last, request)
+    (segment, last_of(first, count), request)
 }
 
 /// The reason why a request cannot be sent: all that travels has bounded size.

@@ -3,10 +3,10 @@
 use crate::common::{Cluster, MAPPING};
 use core::time::Duration;
 use pagemesh_core::release::Body;
-use pagemesh_core::{DiffWork, Effect, Input, PageRange, Request, Rights, Source};
+use pagemesh_core::{DiffWork, Effect, Input, PageRange, Reply, Request, Rights, Source};
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{Access, Call, Manager, Message, Policy, Spread, Window};
-use pagemesh_wire::{NodeId, PageIndex, RequestId, SegmentId, SyncKey};
+use pagemesh_wire::{NodeId, PageCount, PageIndex, RequestId, SegmentId, SyncKey};
 
 const N1: NodeId = NodeId(1);
 const N2: NodeId = NodeId(2);
@@ -185,6 +185,37 @@ fn advice_is_taken() {
     assert_eq!(mapped(&cluster, N2), [3, 4, 5, 6]);
 }
 
+/// Node 2 announces these pages by one request.
+fn announce(cluster: &mut Cluster, segment: SegmentId, ranges: &[(u32, u32)]) {
+    let ranges = ranges.iter();
+    let ranges = ranges.map(|(first, count)| (PageIndex(*first), PageCount(*count)));
+    let ranges = ranges.collect();
+    cluster.ask(N2, Request::WillNeed { segment, ranges });
+    cluster.settle();
+}
+
+#[test]
+fn pages_here_and_there_are_announced_and_requested_together() {
+    let (mut cluster, segment) = written(Manager::Dynamic);
+    announce(&mut cluster, segment, &[(1, 1), (4, 2), (9, 1)]);
+    assert_eq!(mapped(&cluster, N2), [1, 4, 5, 9]);
+    assert_eq!(kinds(&cluster), [(1, "ask for 4"), (4, "data")]);
+    let (mut cluster, segment) = released();
+    announce(&mut cluster, segment, &[(1, 1), (4, 2), (9, 1)]);
+    assert_eq!(mapped(&cluster, N2), [1, 4, 5, 9]);
+    assert_eq!(kinds(&cluster), [(1, "fetch 4"), (4, "base")]);
+}
+
+#[test]
+fn announcements_beyond_the_end_are_refused() {
+    let (mut cluster, segment) = written(Manager::Dynamic);
+    let ranges = vec![(PageIndex(3), PageCount(1)), (PageIndex(15), PageCount(2))];
+    let ticket = cluster.ask(N2, Request::WillNeed { segment, ranges });
+    assert!(matches!(cluster.reply(ticket), Some(Reply::Refused(_))));
+    cluster.settle();
+    assert_eq!(mapped(&cluster, N2), [], "none of them is asked for");
+}
+
 /// Node 1 has written all 16 pages of a segment of policy `release`, and both know.
 fn released() -> (Cluster, SegmentId) {
     released_pages(16)
@@ -282,7 +313,7 @@ fn advice_is_taken_under_release() {
     let (mut cluster, segment) = released();
     advise(&mut cluster, segment, (3, 10), Advice::WillNeed);
     assert_eq!(mapped(&cluster, N2), (3..13).collect::<Vec<_>>());
-    assert_eq!(kinds(&cluster), [(10, "fetch"), (10, "base")]);
+    assert_eq!(kinds(&cluster), [(1, "fetch more"), (10, "base")]);
     cluster.forget();
     advise(&mut cluster, segment, (3, 10), Advice::WillNeed);
     advise(&mut cluster, segment, (3, 10), Advice::DontNeed);

@@ -16,9 +16,34 @@ impl Driver {
         client: ClientId,
         request: &Request,
     ) -> Result<Ask, Refusal> {
+        if let Request::WillNeed { segment, ranges } = request {
+            return self.translate_ranges(client, *segment, ranges);
+        }
         let (ask, (segment, first, count), write) = of_pages(request);
         self.check_pages(client, segment, first, count, write)?;
         Ok(ask)
+    }
+
+    /// The same for an announcement of many ranges.
+    fn translate_ranges(
+        &self,
+        client: ClientId,
+        segment: SegmentId,
+        ranges: &[(PageIndex, PageCount)],
+    ) -> Result<Ask, Refusal> {
+        if ranges.is_empty() || ranges.len() > Request::RANGES {
+            let why = format!(
+                "{} ranges: 1 to {} may be named",
+                ranges.len(),
+                Request::RANGES
+            );
+            return Err(Refusal::Invalid(why));
+        }
+        for (first, count) in ranges {
+            self.check_pages(client, segment, *first, *count, false)?;
+        }
+        let ranges = ranges.to_vec();
+        Ok(Ask::WillNeed { segment, ranges })
     }
 }
 

@@ -14,7 +14,8 @@ use pagemesh_wire::peer::{
     Subject, Welcome, Window,
 };
 use pagemesh_wire::{
-    ByteLen, CallId, ClusterId, Incarnation, NodeId, Program, SegmentId, SyncKey, Version, Versions,
+    ByteLen, CallId, ClusterId, Incarnation, NodeId, PageCount, PageIndex, Program, SegmentId,
+    SyncKey, Version, Versions,
 };
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use std::net::{SocketAddr, UdpSocket};
@@ -350,6 +351,37 @@ fn impossible_modes_and_windows_are_refused_with_the_limit() {
 }
 
 #[test]
+fn impossible_announcements_are_refused() {
+    let daemon = Daemon::start(|_| {});
+    let mut client = daemon.client();
+    let segment = client.open("announced", 4, true).0.id;
+    let mut announce = |ranges: Vec<(u32, u32)>| {
+        let ranges = ranges.into_iter();
+        let ranges = ranges.map(|(first, count)| (PageIndex(first), PageCount(count)));
+        let ranges = ranges.collect();
+        client.ask(Request::WillNeed { segment, ranges })
+    };
+    assert_eq!(announce(vec![(3, 1), (0, 4)]), Reply::Done);
+    let most = vec![(1, 1); Request::RANGES + 1];
+    let nowhere = (u32::MAX, u32::MAX);
+    for wrong in [
+        vec![],
+        vec![(0, 1), (3, 2)],
+        vec![(0, 0)],
+        vec![nowhere],
+        most,
+    ] {
+        let reply = announce(wrong.clone());
+        assert!(
+            matches!(reply, Reply::Refused(Refusal::Invalid(_))),
+            "{wrong:?}: {reply:?}"
+        );
+    }
+    drop(client);
+    daemon.end().unwrap();
+}
+
+#[test]
 fn a_program_of_another_release_is_told_both_versions() {
     let daemon = Daemon::start(|_| {});
     let socket = Socket::connect(&daemon.socket).unwrap();
@@ -366,8 +398,8 @@ fn a_program_of_another_release_is_told_both_versions() {
     let Reply::Refused(Refusal::Invalid(why)) = reply else {
         panic!("{reply:?}");
     };
-    assert!(why.contains("speaks versions 6 to 8"), "{why}");
-    assert!(why.contains("the program version 9"), "{why}");
+    assert!(why.contains("speaks versions 6 to 9"), "{why}");
+    assert!(why.contains("the program version 10"), "{why}");
     daemon.end().unwrap();
 }
 

@@ -181,6 +181,9 @@ samples! {
         PinShort: Request::PinShort { segment: page().segment(), first: PageIndex(3), count: PageCount(300) };
         Capability: Request::Capability { segment: page().segment(), write: true };
         Redeem: Request::Redeem;
+        WillNeed: Request::WillNeed {
+            segment: page().segment(), ranges: vec![(PageIndex(3), PageCount(1)), (PageIndex(300), PageCount(2))],
+        };
     }
 }
 

@@ -383,9 +383,20 @@ pub enum Request {
     /// Open the segment whose capability comes as a descriptor, for what that permits.
     /// → [`Reply::Opened`], as for [`Request::Open`].
     Redeem,
+    /// Say which pages this process will touch, wherever they lie: what [`Request::Advise`] says of
+    /// one range. → [`Reply::Done`], at once.
+    WillNeed {
+        /// Of which segment.
+        segment: SegmentId,
+        /// First pages and numbers of pages, at most [`Request::RANGES`] of them.
+        ranges: Vec<(PageIndex, PageCount)>,
+    },
 }
 
 impl Request {
+    /// Ranges that one [`Request::WillNeed`] may name.
+    pub const RANGES: usize = 1024;
+
     /// Versions and hellos of a process, the newest one and then older ones: a daemon of an older
     /// release refuses those that it does not speak, and listens for the next.
     pub fn hellos(program: &str) -> impl Iterator<Item = (u32, Self)> + use<> {
@@ -401,6 +412,7 @@ impl Request {
     #[must_use]
     pub fn since(&self) -> u32 {
         match self {
+            Self::WillNeed { .. } => 9,
             Self::PinShort { .. } | Self::Capability { .. } | Self::Redeem => 8,
             Self::Advise { advice, .. } if *advice == Advice::DontNeedShort => 8,
             _ => OLDEST_LOCAL_VERSION,

@@ -12,6 +12,9 @@ use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::Access;
 use pagemesh_wire::{MappingId, NodeId, PageIndex, SegmentId};
 
+/// This part of the segment's memory is given up at once for announced pages.
+const ANNOUNCED: u32 = 8;
+
 impl Private {
     /// A thread faulted at a page that is not here: asks ahead if the process walks.
     pub(super) fn walk(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access) {
@@ -165,12 +168,21 @@ impl WillneedRanges for Private {
         &mut self.prefetch
     }
 
-    fn run_willneed_range(&mut self, cx: &mut Cx<'_>, page: PageIndex, ahead: Ahead) {
-        if self.room(cx) == 0 {
-            self.tend(cx, 1);
+    fn most_under_way(&mut self, cx: &mut Cx<'_>, limit: u32) -> u32 {
+        let more = self.prefetch.flights.fare(limit).room;
+        let wanted = more.min(self.limit(cx) / ANNOUNCED).max(1);
+        if self.room(cx) < wanted {
+            self.tend(cx, wanted);
         }
+        limit - more + self.room(cx).min(wanted)
+    }
+
+    fn ask_announced(&mut self, cx: &mut Cx<'_>, pages: Vec<(PageIndex, MappingId)>) {
         let mut asked = SortedMap::new();
-        self.begin_ahead(cx, (ahead, None), page, &mut asked);
+        for (page, mapping) in pages {
+            let ahead = Ahead::announced(mapping);
+            self.begin_ahead(cx, (ahead, None), page, &mut asked);
+        }
         self.ask_all(cx, asked);
     }
 }

@@ -319,8 +319,8 @@ impl Hooks for Private {
 
     fn request(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: ProgramRequest) {
         match request {
-            ProgramRequest::Advise(first, count, advice, mapping) => {
-                self.advise(cx, (who.1, mapping), (first, count), advice);
+            ProgramRequest::Advise(ranges, advice, mapping) => {
+                self.advise(cx, (who.1, mapping), &ranges, advice);
                 cx.reply(who.0, Reply::Done);
             }
             ProgramRequest::Unpin(..) => cx.reply(who.0, Reply::Done),

@@ -5,6 +5,7 @@ use super::{Blocked, Private};
 use crate::effect::{Effect, PageRange, Rights};
 use crate::event::Event;
 use crate::limits::DISK_PATIENCE;
+use crate::prefetch::WillneedRanges as _;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Backing, Refusal};
 use pagemesh_wire::{PageIndex, SegmentId};
@@ -61,7 +62,7 @@ impl Private {
         self.limit(cx).saturating_sub(self.held)
     }
 
-    /// Accesses that waited for room go on as far as there is any.
+    /// Accesses that waited for room go on as far as there is any, and announced pages after them.
     pub(super) fn unblock(&mut self, cx: &mut Cx<'_>) {
         while let Some(Blocked {
             mapping,
@@ -91,6 +92,7 @@ impl Private {
                 self.bring(cx, (mapping, page), access);
             }
         }
+        self.run_willneed_ranges(cx);
     }
 
     /// Makes room for `need` pages, and for some more before they are needed.

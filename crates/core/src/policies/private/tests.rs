@@ -2,6 +2,7 @@ use super::*;
 use crate::effect::Effects;
 use crate::shell::Shell;
 use core::time::Duration;
+use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{EpochPlan, Got, LentPage, PageSeal, Put};
 use pagemesh_wire::{PageCount, Version};
 
@@ -658,4 +659,22 @@ fn pages_of_a_walk_leave_without_a_copy_on_this_node() {
         .count();
     assert!(dropped > 2 && staged < 40, "{dropped} {staged} {left:?}");
     assert!(bench.policy.held <= 64, "{}", bench.policy.held);
+}
+
+/// Announced pages, wherever they lie, are asked for together; those for which there is no room wait
+/// for it.
+#[test]
+fn announced_pages_are_asked_for_together_as_soon_as_there_is_room() {
+    let mut bench = filled(&[DONOR]);
+    let announced = [1, 5, 8, 13, 40, 70, 90, 95];
+    let ranges = announced.map(|page| (PageIndex(page), PageCount(1)));
+    let done = bench.with(|policy, cx| {
+        let (advice, mapping) = (Advice::WillNeed, Some(MappingId(1)));
+        let announced = ProgramRequest::Advise(ranges.into(), advice, mapping);
+        policy.request(cx, (Ticket(1), ClientId(1)), announced);
+    });
+    let gets = done.iter().filter(|word| word.starts_with("get "));
+    assert!(gets.count() < announced.len(), "{done:?}");
+    let asked = bench.policy.fetches.keys().map(|page| page.0);
+    assert_eq!(asked.collect::<Vec<_>>(), announced);
 }

@@ -237,10 +237,15 @@ impl WillneedRanges for Release {
         &mut self.prefetch
     }
 
-    fn run_willneed_range(&mut self, cx: &mut Cx<'_>, page: PageIndex, ahead: Ahead) {
-        if self.open_ahead(cx, page, ahead) {
+    fn ask_announced(&mut self, cx: &mut Cx<'_>, pages: Vec<(PageIndex, MappingId)>) {
+        let open = |(page, mapping)| {
+            let opened = self.open_ahead(cx, page, Ahead::announced(mapping));
+            opened.then_some(page)
+        };
+        let opened: Vec<_> = pages.into_iter().filter_map(open).collect();
+        if !opened.is_empty() {
             self.initial_sync(cx);
-            self.ask_ahead(cx, vec![page]);
+            self.ask_ahead(cx, opened);
         }
     }
 }

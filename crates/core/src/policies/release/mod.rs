@@ -355,8 +355,8 @@ impl Hooks for Release {
             | ProgramRequest::Publish { .. }
             | ProgramRequest::WatchRange(..) => ProgramRequest::NO_VIEWS,
             ProgramRequest::Hold | ProgramRequest::EndHold => ProgramRequest::NO_HOLD,
-            ProgramRequest::Advise(first, count, advice, mapping) => {
-                self.advise(cx, (client, mapping), (first, count), advice);
+            ProgramRequest::Advise(ranges, advice, mapping) => {
+                self.advise(cx, (client, mapping), &ranges, advice);
                 return cx.reply(ticket, Reply::Done);
             }
         };

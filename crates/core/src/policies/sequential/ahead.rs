@@ -120,8 +120,10 @@ impl WillneedRanges for Sequential {
         &mut self.prefetch
     }
 
-    fn run_willneed_range(&mut self, cx: &mut Cx<'_>, page: PageIndex, ahead: Ahead) {
-        self.ask_ahead(cx, page, Access::Read, ahead);
+    fn ask_announced(&mut self, cx: &mut Cx<'_>, pages: Vec<(PageIndex, MappingId)>) {
+        for (page, mapping) in pages {
+            self.ask_ahead(cx, page, Access::Read, Ahead::announced(mapping));
+        }
     }
 
     /// Drops the copies of pages that other nodes own.

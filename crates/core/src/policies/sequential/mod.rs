@@ -328,8 +328,8 @@ impl Hooks for Sequential {
             ProgramRequest::Unpin(first, count) => self.unpin(cx, client, first, count),
             ProgramRequest::Hold => return self.hold(cx, who),
             ProgramRequest::EndHold => return self.stop_holding(cx, who),
-            ProgramRequest::Advise(first, count, advice, mapping) => {
-                self.advise(cx, (client, mapping), (first, count), advice);
+            ProgramRequest::Advise(ranges, advice, mapping) => {
+                self.advise(cx, (client, mapping), &ranges, advice);
             }
             ProgramRequest::Purge(..)
             | ProgramRequest::PinShort(..)

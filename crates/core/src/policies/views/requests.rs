@@ -58,8 +58,10 @@ impl Views {
                     self.at(cx, index).purge(short);
                 }
             }
-            ProgramRequest::Advise(first, count, advice, _) => {
-                self.advise(cx, first, count.0, advice);
+            ProgramRequest::Advise(ranges, advice, _) => {
+                for (first, count) in ranges {
+                    self.advise(cx, first, count.0, advice);
+                }
             }
             ProgramRequest::Hold | ProgramRequest::EndHold => {
                 return cx.refuse(ticket, Refusal::Invalid(ProgramRequest::NO_HOLD.into()));

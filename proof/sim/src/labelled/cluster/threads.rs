@@ -232,14 +232,23 @@ impl Cluster {
         None
     }
 
-    /// A thread says which pages it will need.
+    /// A thread says which pages it will need: all of these, or every second one.
     fn announce(&mut self, thread: usize, (first, count): (u32, u32)) -> Check {
         let host = self.threads[thread].host;
-        let request = Request::Advise {
-            segment: self.hosts[host].segment.unwrap_or_default(),
-            first: PageIndex(first),
-            count: PageCount(count),
-            advice: Advice::WillNeed,
+        let segment = self.hosts[host].segment.unwrap_or_default();
+        let scattered = (first..first + count).step_by(2);
+        let scattered = scattered.map(|page| (PageIndex(page), PageCount(1)));
+        let request = match first % 2 {
+            0 => Request::Advise {
+                segment,
+                first: PageIndex(first),
+                count: PageCount(count),
+                advice: Advice::WillNeed,
+            },
+            _ => Request::WillNeed {
+                segment,
+                ranges: scattered.collect(),
+            },
         };
         self.ask(thread, request)
     }
