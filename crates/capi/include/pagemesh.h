@@ -489,6 +489,11 @@ int pagemesh_wait_change(pagemesh_segment_t *segment, uint64_t offset, uint8_t e
  * ahead without SEQUENTIAL or WILLNEED, and DONTNEED does nothing. */
 int pagemesh_advise(pagemesh_segment_t *segment, uint64_t offset, uint64_t length, int advice);
 
+/* Says that the pages of the bytes at these offsets will be touched soon, wherever they lie: they are
+ * fetched together, for reading, in the order given. Does not wait for them. EINVAL for an offset
+ * outside of the segment, or if the daemon is of an older release. */
+int pagemesh_will_need(pagemesh_segment_t *segment, const uint64_t *offsets, size_t count);
+
 /* How numbers that several nodes accumulated become one. */
 #define PAGEMESH_SUM 0     /* what each added is added up; integers wrap around */
 #define PAGEMESH_MIN 1     /* the least */

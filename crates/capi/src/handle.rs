@@ -1,6 +1,7 @@
 //! Conversions between C pointers and Rust references.
 
 use std::ffi::{CStr, c_char};
+use std::slice;
 use std::time::Duration;
 
 use crate::error::{Failure, Outcome};
@@ -13,6 +14,19 @@ use crate::error::{Failure, Outcome};
 pub unsafe fn borrow<'a, T>(handle: *const T) -> Outcome<&'a T> {
     // SAFETY: the caller's promise.
     unsafe { handle.as_ref() }.ok_or_else(|| Failure::invalid("a handle is NULL"))
+}
+
+/// Borrows an array; `what` it is, for the message.
+///
+/// # Safety
+/// So many entries, or any pointer if that is 0.
+pub unsafe fn entries<'a, T>(entries: *const T, count: usize, what: &str) -> Outcome<&'a [T]> {
+    match (entries.is_null(), count) {
+        (_, 0) => Ok(&[]),
+        (true, _) => Err(Failure::invalid(&format!("{what} are NULL"))),
+        // SAFETY: the caller's promise.
+        (false, count) => Ok(unsafe { slice::from_raw_parts(entries, count) }),
+    }
 }
 
 /// Writes a result.

@@ -2,12 +2,11 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
-use std::slice;
 
 use pagemesh::{End, Group, GroupOptions, Mesh, Peer, Pipe, PipeOptions};
 
 use crate::error::{Failure, Outcome, call};
-use crate::handle::{borrow, give, limit, put, take, text};
+use crate::handle::{borrow, entries, give, limit, put, take, text};
 
 /// `pagemesh_received_t`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,19 +30,6 @@ fn end(number: c_int) -> Outcome<End> {
 fn mode(bits: u32) -> Outcome<u16> {
     let mode = u16::try_from(bits).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| Failure::invalid("mode has bits beyond 0777"))
-}
-
-/// Borrows a message from C.
-///
-/// # Safety
-/// `length` bytes, or any pointer if that is 0.
-unsafe fn message<'a>(bytes: *const c_void, length: usize) -> Outcome<&'a [u8]> {
-    match (bytes.is_null(), length) {
-        (_, 0) => Ok(&[]),
-        (true, _) => Err(Failure::invalid("the message is NULL")),
-        // SAFETY: the caller's promise.
-        (false, length) => Ok(unsafe { slice::from_raw_parts(bytes.cast(), length) }),
-    }
 }
 
 /// Refuses a message that does not fit.
@@ -152,7 +138,12 @@ pub unsafe extern "C" fn pagemesh_pipe_send(
 ) -> c_int {
     call(-1, || {
         // SAFETY: the header asks for a handle and so many bytes.
-        let (pipe, message) = unsafe { (borrow(pipe)?, message(bytes, length)?) };
+        let (pipe, message) = unsafe {
+            (
+                borrow(pipe)?,
+                entries(bytes.cast::<u8>(), length, "the bytes of the message")?,
+            )
+        };
         pipe.send(message, limit(timeout_ns))?;
         Ok(0)
     })
@@ -311,7 +302,12 @@ pub unsafe extern "C" fn pagemesh_csend(
 ) -> c_int {
     call(-1, || {
         // SAFETY: the header asks for a handle and so many bytes.
-        let (group, message) = unsafe { (borrow(group)?, message(bytes, length)?) };
+        let (group, message) = unsafe {
+            (
+                borrow(group)?,
+                entries(bytes.cast::<u8>(), length, "the bytes of the message")?,
+            )
+        };
         group.csend(kind, message, to, limit(timeout_ns))?;
         Ok(0)
     })

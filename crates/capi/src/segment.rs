@@ -11,7 +11,7 @@ use pagemesh::{
 };
 
 use crate::error::{Failure, Outcome, call};
-use crate::handle::{borrow, give, take, text};
+use crate::handle::{borrow, entries, give, take, text};
 
 const RDONLY: c_int = 0;
 const RDWR: c_int = 1;
@@ -311,6 +311,25 @@ pub unsafe extern "C" fn pagemesh_advise(
             length => length,
         };
         segment.advise(offset..offset.saturating_add(length), advice)?;
+        Ok(0)
+    })
+}
+
+/// Announces the bytes that this process will touch.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pagemesh_will_need(
+    segment: *mut Handle,
+    offsets: *const u64,
+    count: usize,
+) -> c_int {
+    call(-1, || {
+        // SAFETY: the header asks for a handle, and for so many offsets.
+        let (Handle { segment, .. }, offsets) =
+            unsafe { (borrow(segment)?, entries(offsets, count, "the offsets")?) };
+        let bytes = offsets
+            .iter()
+            .map(|offset| *offset..offset.saturating_add(1));
+        segment.will_need(bytes)?;
         Ok(0)
     })
 }

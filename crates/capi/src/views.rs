@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
-use std::slice;
 
 use pagemesh::{Access, Board, BoardOptions, Guarded, Mesh, View, Views};
 
 use crate::error::{Failure, Outcome, call};
-use crate::handle::{borrow, give, limit, put, take, text};
+use crate::handle::{borrow, entries, give, limit, put, take, text};
 use crate::segment::Handle;
 
 /// Bits of a view, as the header has them.
@@ -241,12 +240,9 @@ pub unsafe extern "C" fn pagemesh_board_publish(
 ) -> i64 {
     call(-1, || {
         // SAFETY: the header asks for a handle.
-        let board = unsafe { borrow(board)? };
-        let bytes: &[u8] = match (state.is_null(), length) {
-            (_, 0) => &[],
-            (true, _) => return Err(Failure::invalid("the state is NULL")),
-            // SAFETY: the header asks for so many bytes.
-            (false, length) => unsafe { slice::from_raw_parts(state.cast(), length) },
+        let (board, bytes) = unsafe {
+            let bytes = entries(state.cast::<u8>(), length, "the bytes of the state")?;
+            (borrow(board)?, bytes)
         };
         let number = board.0.lock().publish(bytes)?;
         Ok(i64::try_from(number).unwrap_or(i64::MAX))

@@ -55,6 +55,12 @@ int main(void)
     const uint64_t end = (uint64_t)PAGES * PAGE;
     check(pagemesh_advise(segment, end, PAGE, PAGEMESH_ADVICE_WILLNEED) == -1, "outside");
     check(pagemesh_advise(NULL, 0, 0, PAGEMESH_ADVICE_NORMAL) == -1, "no segment");
+    const uint64_t offsets[] = {0, 7, 9 * PAGE, end - 1, end};
+    check(pagemesh_will_need(segment, offsets, 4) == 0, "will need these");
+    check(pagemesh_will_need(segment, offsets, 0) == 0, "will need none");
+    check(pagemesh_will_need(segment, offsets, 5) == -1 && errno == EINVAL, "one outside");
+    check(pagemesh_will_need(segment, NULL, 1) == -1, "no offsets");
+    read_all(memory);
     step("read again");
     return 0;
 }
