@@ -9,6 +9,11 @@ import operator
 import numpy
 from numpy.lib import format as npy
 
+try:
+    from numpy.lib.array_utils import byte_bounds
+except ImportError:  # numpy 1
+    from numpy import byte_bounds
+
 from . import errors
 from ._pagemesh import PAGE_SIZE
 

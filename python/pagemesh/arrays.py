@@ -5,13 +5,9 @@ import uuid
 
 import numpy
 
-try:
-    from numpy.lib.array_utils import byte_bounds
-except ImportError:  # numpy 1
-    from numpy import byte_bounds
-
 from . import _layout, errors
-from ._layout import bare
+from ._gathering import gather, scatter
+from ._layout import bare, byte_bounds
 from ._mesh import retrying
 from ._pagemesh import PAGE_SIZE
 from ._policies import Private, Release, Sequential, Views, known_policy, policy_of
@@ -44,7 +40,6 @@ _COMPUTING = (
     "reshape",
     "round",
     "searchsorted",
-    "take",
 )
 
 
@@ -75,10 +70,12 @@ class Array(numpy.ndarray):
         return _honest(super().__array_function__(function, types, arguments, keywords))
 
     def __getitem__(self, index):
-        return _honest(super().__getitem__(index))
+        gathered = gather(self, index)
+        return _honest(super().__getitem__(index)) if gathered is None else gathered
 
     def __setitem__(self, index, value):
-        super().__setitem__(index, value)
+        if not scatter(self, index, value):
+            super().__setitem__(index, value)
 
     def __repr__(self):
         if self._home is None:
@@ -88,6 +85,16 @@ class Array(numpy.ndarray):
         return (
             f"{shown}, name={home.name!r}, shape={self.shape}, dtype={self.dtype}, policy={home.policy})"
         )
+
+    def take(self, indices, axis=None, out=None, mode="raise"):
+        """As of :class:`numpy.ndarray`; pages that are elsewhere are fetched together."""
+        if out is None and mode == "raise":
+            flat = axis is None and self.ndim > 1 and self.flags.c_contiguous
+            known = self.reshape(-1) if flat else self
+            gathered = gather(known, indices) if known.ndim == 1 or axis == 0 else None
+            if gathered is not None:
+                return gathered
+        return _honest(super().take(indices, axis=axis, out=out, mode=mode))
 
     def copy(self, order="C"):
         """An ordinary array with the same contents."""

@@ -2,15 +2,17 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pagemesh::{Advice, Kind, Mapping, Merge, View};
+use pagemesh::{Advice, Kind, Mapping, Merge, PAGE_SIZE, View};
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyBytes;
 
 use crate::accumulate::{Layout, accumulate};
 use crate::error::raise;
@@ -57,6 +59,56 @@ fn numbers(merge: &str, kind: &str) -> PyResult<(Merge, Kind)> {
     let kind = kind.parse().map_err(PyValueError::new_err)?;
     Ok((merge, kind))
 }
+
+/// Numbers of eight bytes each, in this host's order.
+fn numbers_of(bytes: &[u8]) -> PyResult<Vec<u64>> {
+    let (numbers, rest) = bytes.as_chunks::<8>();
+    if !rest.is_empty() {
+        let why = format!("{} bytes are no numbers of eight bytes", bytes.len());
+        return Err(PyValueError::new_err(why));
+    }
+    Ok(numbers
+        .iter()
+        .map(|bytes| u64::from_ne_bytes(*bytes))
+        .collect())
+}
+
+/// The bytes of these pages of a segment of so many bytes, as ranges. Pages that follow one another
+/// are one range.
+fn ranges(pages: &[u64], length: u64) -> Vec<Range<u64>> {
+    let follow = |one: &u64, next: &u64| one.checked_add(1) == Some(*next);
+    let byte = |page: u64| page.saturating_mul(PAGE_SIZE as u64);
+    let end = |page: u64| byte(page.saturating_add(1)).min(length);
+    let runs = pages.chunk_by(follow);
+    runs.map(|run| byte(run[0])..end(run[run.len() - 1]))
+        .collect()
+}
+
+/// For each of these pages of the mapping whether it has a frame, as a byte. Pages that are spread
+/// widely are looked at one by one, others with all that lie between them.
+fn frames(mapping: &Mapping, pages: &[u64]) -> pagemesh::Result<Vec<u8>> {
+    let at =
+        |page: u64| usize::try_from(page.saturating_mul(PAGE_SIZE as u64)).unwrap_or(usize::MAX);
+    let end = |page: u64| at(page.saturating_add(1)).min(mapping.len());
+    let look = |first, last| mapping.frames(at(first)..end(last));
+    let (Some(&first), Some(&last)) = (pages.iter().min(), pages.iter().max()) else {
+        return Ok(Vec::new());
+    };
+    if last - first > (pages.len() * BETWEEN) as u64 {
+        let found = pages
+            .iter()
+            .map(|page| Ok(u8::from(look(*page, *page)?[0])));
+        return found.collect();
+    }
+    let found = look(first, last)?;
+    Ok(pages
+        .iter()
+        .map(|page| u8::from(found[(page - first) as usize]))
+        .collect())
+}
+
+/// So many pages are looked at in one call in the time that one more call takes.
+const BETWEEN: usize = 16;
 
 /// The message of `mmap`, on which the standard library's segments are built.
 const CLOSED: &str = "mmap closed or invalid";
@@ -137,6 +189,23 @@ impl Memory {
         let mapping = self.mapping()?;
         py.detach(|| mapping.segment().advise(start..end, advice))
             .map_err(|error| raise(&error))
+    }
+
+    /// Announces that these pages will be touched. They come as numbers of eight bytes each, from the
+    /// least to the greatest.
+    fn will_need(&self, py: Python<'_>, pages: &[u8]) -> PyResult<()> {
+        let mapping = self.mapping()?;
+        let ranges = ranges(&numbers_of(pages)?, mapping.len() as u64);
+        py.detach(|| mapping.segment().will_need(ranges))
+            .map_err(|error| raise(&error))
+    }
+
+    /// For each of these pages, which come as numbers of eight bytes each, whether this host has a
+    /// frame for it: bytes that are 0 or 1.
+    fn frames<'py>(&self, py: Python<'py>, pages: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        let (mapping, pages) = (self.mapping()?, numbers_of(pages)?);
+        let found = py.detach(|| frames(&mapping, &pages));
+        Ok(PyBytes::new(py, &found.map_err(|error| raise(&error))?))
     }
 
     /// Sends copies of the pages of these bytes to all nodes that map the segment.
