@@ -4,11 +4,15 @@
 //! zram, and memory of another host by NBD. One after the other in each round, with quiet processors
 //! and beside a companion.
 //!
-//! Of each memory a sixteenth is here, so that nearly every touch is a miss, and the median is one.
+//! Two programs besides look things up in memory of which half is here: numpy takes items of an array
+//! by their numbers, sqlite rows of a database in memory by their keys.
+//!
+//! Of the other memories a sixteenth is here, so that nearly every touch is a miss, and the median is one.
 //! That no more is resident is asserted by what the kernel counts.
 
 mod group;
 mod nbd;
+mod programs;
 mod space;
 
 use super::agent::Order;
@@ -20,6 +24,7 @@ use super::{Waiting, nodes_with_idle_memory};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use group::Group;
+use programs::{Lookups, Rest};
 use space::Space;
 use std::collections::BTreeMap;
 
@@ -32,6 +37,9 @@ pub(crate) struct Far {
     /// Pages touched at random in each round
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(10..=100_000))]
     count: u32,
+    /// Lookups of a program in each round
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    lookups: u32,
     /// Rounds, everything in turn, after one to warm up
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
@@ -79,6 +87,7 @@ struct Measured {
     /// Pages that came from the disk instead.
     disk: u64,
     swapped: BTreeMap<Space, Samples>,
+    lookups: BTreeMap<(Lookups, Rest), Samples>,
 }
 
 impl Far {
@@ -87,11 +96,13 @@ impl Far {
         let plan = nodes_with_idle_memory(2 * self.pages());
         let mut testbed = Testbed::raise(&plan, Waiting::Block)?;
         let spaces = self.spaces(&testbed, &mut report);
+        let mut lookups = lookups(&spaces, &mut report);
         let mut all: [Measured; 2] = Default::default();
         for round in 0..=self.rounds {
             for (beside, measured) in all.iter_mut().enumerate() {
                 let _companion = (beside == 1).then(Running::start).transpose()?;
                 self.round(&mut testbed, &spaces, round, measured)?;
+                self.look_up(&testbed, &mut lookups, measured, &mut report)?;
                 if round == 0 {
                     *measured = Measured::default();
                 }
@@ -140,6 +151,32 @@ impl Far {
         for space in spaces {
             let times = self.swapped(testbed, *space, round)?;
             measured.swapped.entry(*space).or_default().extend(times);
+        }
+        Ok(())
+    }
+
+    /// Runs each of the programs once. One that the kernel ends, because it does not get its pages
+    /// swapped out in time, is not run again.
+    fn look_up(
+        &self,
+        testbed: &Testbed,
+        programs: &mut Vec<(Lookups, Rest)>,
+        measured: &mut Measured,
+        report: &mut Report,
+    ) -> Result<()> {
+        for (lookups, rest) in programs.clone() {
+            let name = format!("{}/{}", lookups.name(), rest.name());
+            match lookups.run(testbed, (self.size, self.lookups), rest) {
+                Ok(nanos) => {
+                    let samples = measured.lookups.entry((lookups, rest)).or_default();
+                    samples.extend(vec![nanos]);
+                }
+                Err(why) if matches!(rest, Rest::Swapped(_)) => {
+                    report.skip(name, &why);
+                    programs.retain(|known| *known != (lookups, rest));
+                }
+                Err(why) => return Err(why.context(name)),
+            }
         }
         Ok(())
     }
@@ -239,6 +276,13 @@ impl Far {
             let name = format!("random/{}/{surrounding}", space.name());
             report.row(name, "block", samples, Some(("private", &measured.random)));
         }
+        for ((lookups, rest), samples) in &measured.lookups {
+            let beside = Rest::Swapped(Space::File);
+            let beside = measured.lookups.get(&(*lookups, beside));
+            let name = format!("{}/{}/{surrounding}", lookups.name(), rest.name());
+            let beside = beside.map(|samples| ("swap_file", samples));
+            report.row(name, "block", samples, beside);
+        }
         let bytes = f64::from(self.pages()) * 4096.0;
         let name = format!("walk/private/{surrounding}");
         report.rate(name, bytes, &measured.walk, Some(("tcp", &measured.tcp)));
@@ -254,6 +298,23 @@ impl Far {
         let name = format!("from_disk/{surrounding}");
         report.value(&name, "pages", measured.disk as f64, measured.random.len());
     }
+}
+
+/// The programs that can run here, and where the rest of their memory can be.
+fn lookups(spaces: &[Space], report: &mut Report) -> Vec<(Lookups, Rest)> {
+    let swapped = spaces.iter().map(|space| Rest::Swapped(*space));
+    let rests = [Rest::None, Rest::Array, Rest::Borrowed].into_iter();
+    let rests: Vec<_> = rests.chain(swapped).collect();
+    let mut there = Vec::new();
+    for lookups in Lookups::ALL {
+        for rest in &rests {
+            match lookups.need(*rest) {
+                Ok(()) => there.push((lookups, *rest)),
+                Err(why) => report.skip(format!("{}/{}", lookups.name(), rest.name()), &why),
+            }
+        }
+    }
+    there
 }
 
 /// Has the owner's program fetch pages, and adds what that costs the donor.

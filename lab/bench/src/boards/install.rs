@@ -1,7 +1,7 @@
 //! The peers' programs and packages: where they are, and how they come there.
 
 use super::super::peers::install as debian;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -46,24 +46,6 @@ pub(super) fn python(venv: &Path) -> PathBuf {
     venv.join("bin/python3")
 }
 
-/// Fails if a Python cannot execute this import.
-pub(super) fn need_import(python: &Path, import: &str) -> Result<()> {
-    let mut command = Command::new(python);
-    command.args(["-c", import]);
-    let output = command.stdin(Stdio::null()).output();
-    let Ok(output) = output else {
-        bail!("no {}; --install would make it", python.display());
-    };
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().last().unwrap_or_default();
-    ensure!(
-        output.status.success(),
-        "{} cannot `{import}` ({last}); --install installs packages of peers, PYTHONPATH finds PageMesh's",
-        python.display()
-    );
-    Ok(())
-}
-
 fn run(command: &mut Command) -> Result<()> {
     command.stdin(Stdio::null()).stdout(std::io::stderr());
     let name = command.get_program().to_string_lossy().into_owned();
@@ -71,19 +53,4 @@ fn run(command: &mut Command) -> Result<()> {
     let status = status.with_context(|| format!("cannot start {name}"))?;
     ensure!(status.success(), "{name} ended with {status}: see above");
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_missing_module_is_named_with_its_cure() {
-        let why = need_import(Path::new("/no/python3"), "import numpy").unwrap_err();
-        let why = why.to_string();
-        assert!(
-            why.contains("/no/python3") && why.contains("--install"),
-            "{why}"
-        );
-    }
 }

@@ -5,7 +5,7 @@ use super::process::{self, Process};
 use super::systems::{Broker, System};
 use super::{Case, Load, Scenario, Waiting, companion, install};
 use crate::loss;
-use crate::peers::install::need;
+use crate::peers::install::{need, need_import};
 use anyhow::{Context, Result, ensure};
 use pagemesh_cli::sandbox::{Plan, Sandbox};
 use rustix::process::Signal;
@@ -23,6 +23,9 @@ const SETTLE: Duration = Duration::from_millis(500);
 
 /// A broker takes so long to listen.
 const BROKER: Duration = Duration::from_millis(500);
+
+/// How a package comes to Python.
+const INSTALL: &str = "--install installs packages of peers, PYTHONPATH finds PageMesh's";
 
 /// Of Ethernet. The floor's datagrams fit it.
 const MTU: u32 = 1500;
@@ -100,9 +103,9 @@ impl Stage {
         if let Some(source) = system.source() {
             return self.compile(system, source);
         }
-        install::need_import(&self.python, "import numpy")?;
+        need_import(&self.python, "import numpy", INSTALL)?;
         if let Some(import) = system.import() {
-            install::need_import(&self.python, import)?;
+            need_import(&self.python, import, INSTALL)?;
         }
         if let Some(broker) = system.broker() {
             need(&[broker.program()], broker.program())?;

@@ -1,6 +1,7 @@
 //! Programs of peers: found, or installed when asked.
 
 use anyhow::{Context, Result, bail, ensure};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Debian's packages of all peers, and of the programs that start them on a node.
@@ -55,6 +56,24 @@ pub(crate) fn need(programs: &[&str], packages: &str) -> Result<()> {
     Ok(())
 }
 
+/// Fails, with its cure, if a Python cannot execute this import.
+pub(crate) fn need_import(python: &Path, import: &str, cure: &str) -> Result<()> {
+    let mut command = Command::new(python);
+    command.args(["-c", import]);
+    let output = command.stdin(Stdio::null()).output();
+    let Ok(output) = output else {
+        bail!("no {}; {cure}", python.display());
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().last().unwrap_or_default();
+    ensure!(
+        output.status.success(),
+        "{} cannot `{import}` ({last}); {cure}",
+        python.display()
+    );
+    Ok(())
+}
+
 pub(crate) fn found(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
@@ -72,6 +91,15 @@ mod tests {
             .to_string();
         assert!(
             why.contains("no no-such-mpicc") && why.contains("Debian's mpich"),
+            "{why}"
+        );
+    }
+    #[test]
+    fn a_missing_module_is_named_with_its_cure() {
+        let why = need_import(Path::new("/no/python3"), "import numpy", "install it").unwrap_err();
+        let why = why.to_string();
+        assert!(
+            why.contains("/no/python3") && why.contains("install it"),
             "{why}"
         );
     }
