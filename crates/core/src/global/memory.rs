@@ -17,6 +17,9 @@ const IS_SILENT: Duration = Duration::from_secs(5);
 /// make hundreds of accesses a second, not thousands, while a donor is dead and not declared so.
 const IS_LATE: Duration = Duration::from_secs(1);
 
+/// For so long the disk is read instead, where it has the page, too.
+const IS_MUTE: Duration = Duration::from_secs(1);
+
 /// The end of the time for which a node that leaves is not asked.
 const NEVER: Time = Time(u64::MAX);
 
@@ -80,6 +83,9 @@ pub(crate) struct Memory {
     /// Donors that let a request for a page wait, and until when others are asked first.
     #[serde(default)]
     late: SortedMap<NodeId, Time>,
+    /// Donors that answered no request for a page, and until when pages are read from the disk instead.
+    #[serde(default)]
+    mute: SortedMap<NodeId, Time>,
 }
 
 impl Memory {
@@ -94,6 +100,7 @@ impl Memory {
             chance: incarnation.0,
             refusing: SortedMap::new(),
             late: SortedMap::new(),
+            mute: SortedMap::new(),
         }
     }
 
@@ -112,6 +119,7 @@ impl Memory {
         self.weights.retain(|(node, _)| !over.contains(*node));
         self.refusing.retain(|node, _| !over.contains(*node));
         self.late.retain(|node, _| !over.contains(*node));
+        self.mute.retain(|node, _| !over.contains(*node));
     }
 
     /// A new epoch: the nodes and weights without this node.
@@ -145,6 +153,16 @@ impl Memory {
     /// Whether another donor is to be asked first.
     pub(crate) fn is_late(&self, now: Time, node: NodeId) -> bool {
         self.late.get(&node).is_some_and(|until| now < *until)
+    }
+
+    /// A donor was asked for a page, again and again, and did not answer; the page is on the disk.
+    pub(crate) fn was_mute(&mut self, now: Time, node: NodeId) {
+        self.mute.insert(node, now + IS_MUTE);
+    }
+
+    /// Whether pages that are on the disk, too, are read from there.
+    pub(crate) fn is_mute(&self, now: Time, node: NodeId) -> bool {
+        self.mute.get(&node).is_some_and(|until| now < *until)
     }
 
     fn avoid(&mut self, node: NodeId, end: Time) {

@@ -94,16 +94,17 @@ impl Private {
             return;
         }
         let segment = self.segment;
-        if known.donors.is_empty() {
-            if known.on_disk {
-                self.hold(cx);
-                let seen = (ahead.mapping, walk.unwrap_or(Access::Read));
-                let waiters = if ahead.mark { &[][..] } else { &[seen][..] };
-                self.load(cx, page, waiters);
-                if walk.is_some() {
-                    self.came_by_walk(self.limit(cx), cx.now, page);
-                }
+        if self.reads_disk(cx, &known) {
+            self.hold(cx);
+            let seen = (ahead.mapping, walk.unwrap_or(Access::Read));
+            let waiters = if ahead.mark { &[][..] } else { &[seen][..] };
+            self.load(cx, page, waiters);
+            if walk.is_some() {
+                self.came_by_walk(self.limit(cx), cx.now, page);
             }
+            return;
+        }
+        if known.donors.is_empty() {
             return;
         }
         self.hold(cx);

@@ -298,6 +298,9 @@ impl Private {
         let on_disk = self.pages.get(&page).is_some_and(|known| known.on_disk);
         let ahead = fetch.waiters.is_empty() && fetch.ahead.is_some();
         if (on_disk || ahead) && fetch.tries > PATIENCE {
+            if on_disk {
+                cx.shell.memory.was_mute(cx.now, fetch.from);
+            }
             return self.give_up_waiting(cx, page);
         }
         cx.shell.memory.was_late(cx.now, fetch.from);

@@ -238,7 +238,7 @@ impl Private {
             Access::Read => cx.emit(Event::ReadFault { segment, page }),
             Access::Write => cx.emit(Event::WriteFault { segment, page }),
         }
-        if known.donors.is_empty() && known.on_disk {
+        if self.reads_disk(cx, &known) {
             self.hold(cx);
             return self.load(cx, page, &[(mapping, access)]);
         }
@@ -248,6 +248,12 @@ impl Private {
         }
         self.hold(cx);
         self.fetch(cx, page, Some((mapping, access)));
+    }
+
+    /// Whether a page is to be read from the disk: no donor has it, or none that answers.
+    fn reads_disk(&self, cx: &Cx<'_>, known: &Page) -> bool {
+        let is_mute = |node| cx.shell.memory.is_mute(cx.now, node);
+        known.on_disk && known.donors.all().iter().all(is_mute)
     }
 
     /// Reads a page from the disk; it is counted already.

@@ -402,6 +402,26 @@ fn a_page_does_not_wait_for_ever_for_a_donor_that_is_silent() {
     assert!(next.contains(&"leave 1".into()), "{next:?}");
 }
 
+/// As where the coordinator's host is gone: it is not declared dead.
+#[test]
+fn the_disk_is_read_while_a_donor_answers_nothing() {
+    let mut bench = Bench::new(Backing::File, &[DONOR]);
+    for page in 0..6 {
+        bench.fault(page, Access::Write);
+        bench.kept(DONOR, page, 1);
+    }
+    let asked = bench.fault(0, Access::Read);
+    assert!(asked.contains(&"get [0]→n2".into()), "{asked:?}");
+    let done = bench.wait(0, 3);
+    assert!(done.contains(&"fill 0 Disk".into()), "{done:?}");
+    let next = bench.fault(1, Access::Read);
+    assert!(next.contains(&"fill 1 Disk".into()), "{next:?}");
+    // After a while the donor is asked again: it may have been starved.
+    bench.now = bench.now + Duration::from_secs(2);
+    let next = bench.fault(2, Access::Read);
+    assert!(next.contains(&"get [2]→n2".into()), "{next:?}");
+}
+
 #[test]
 fn the_other_donor_is_asked_first_where_one_let_a_request_wait() {
     let mut bench = Bench::new(Backing::Copies, &[DONOR, OTHER]);
