@@ -23,10 +23,12 @@ pub(super) const STEPS: &[Step] = &[
     add_audit,
     add_trapping,
     count_releases_at_locks,
+    know_mute_donors,
 ];
 
 /// The steps back from the present version, the last one first: they take out what a step added.
 pub(super) const BACK: &[Step] = &[
+    forget_mute_donors,
     know_of_locks_alone,
     remove_trapping,
     remove_audit,
@@ -420,6 +422,17 @@ fn remove_trapping(node: &mut Value) -> Result<(), String> {
 fn count_releases_at_locks(node: &mut Value) -> Result<(), String> {
     remove_wherever(node, &["by_locks"]);
     forget_walks(node);
+    Ok(())
+}
+
+/// Version 18 knows donors that answered nothing: none so far.
+fn know_mute_donors(_: &mut Value) -> Result<(), String> {
+    Ok(())
+}
+
+/// Version 17 asks them.
+fn forget_mute_donors(node: &mut Value) -> Result<(), String> {
+    remove_beside(node, &["budgets", "wants_plan", "refusing"], "mute");
     Ok(())
 }
 
