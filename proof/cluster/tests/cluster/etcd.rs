@@ -229,8 +229,11 @@ fn names_go_on_when_a_member_dies_with_the_coordinator() {
     println!("control calls went on {took:?} after the end of coordinator and member");
     wait_for_coordinator(&cluster, &[2, 3]);
     let view = say(&cluster, 2, "members").1;
-    let dead = view.lines().filter(|line| line.contains("dead")).count();
-    assert_eq!(dead, 2, "{view}");
+    // On a starved host one that lives may have been declared dead, too, and have joined again.
+    for name in ["node0", "node1"] {
+        let mut lives = view.lines().filter(|line| line.contains(name));
+        assert!(lives.all(|line| line.contains("dead")), "{view}");
+    }
     assert_eq!(names(&cluster, 2), ["count", "first", "third"]);
 }
 
