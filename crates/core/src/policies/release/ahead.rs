@@ -81,7 +81,7 @@ impl Release {
         let ahead = self.open_burst(cx, (who.mapping, stores), burst, belongs);
         if !announced && burst.len() < LONG {
             for page in &ahead.requested {
-                self.pages.page(*page).believed = true;
+                self.memory.pages.page(*page).believed = true;
             }
         }
         ahead
@@ -90,9 +90,9 @@ impl Release {
     /// A walk has come from one page to another: the pages between were used.
     fn passed(&mut self, from: PageIndex, to: PageIndex, stores: bool) {
         if stores {
-            self.pages.confirm_between(from, to);
+            self.memory.pages.confirm_between(from, to);
         } else {
-            self.pages.used_between(from, to);
+            self.memory.pages.used_between(from, to);
         }
     }
 
@@ -100,7 +100,7 @@ impl Release {
     /// the page, or one that was in use until that node wrote the page. If those changes are
     /// collected, the page's keeper.
     fn writer_of(&self, index: PageIndex) -> Option<NodeId> {
-        let page = self.pages.get(&index)?;
+        let page = self.memory.pages.get(&index)?;
         match page.copy {
             Copy::None => page.notices.last_lacking().or(page.keeper),
             Copy::Stash if page.was_used => page.notices.only_lacking(),
@@ -131,12 +131,12 @@ impl Release {
                 found.zeros.extend(Some(page).filter(|_| !mark));
             } else if stores && self.is_on_its_way(page, mapping) {
                 // A walk that loads before it stores has asked for it.
-                if let Some(miss) = self.pages.miss(page).filter(|_| !mark) {
+                if let Some(miss) = self.memory.pages.miss(page).filter(|_| !mark) {
                     miss.stores = true;
                 }
             } else if belongs(self, page) && self.open_ahead(cx, page, Ahead { mapping, mark }) {
                 found.requested.push(page);
-                if let Some(miss) = self.pages.miss(page) {
+                if let Some(miss) = self.memory.pages.miss(page) {
                     miss.stores = stores;
                 }
             }
@@ -146,7 +146,11 @@ impl Release {
 
     /// Whether a page is being made whole for a mapping though no thread waits for it.
     fn is_on_its_way(&self, page: PageIndex, mapping: MappingId) -> bool {
-        let miss = self.pages.get(&page).and_then(|page| page.miss.as_ref());
+        let miss = self
+            .memory
+            .pages
+            .get(&page)
+            .and_then(|page| page.miss.as_ref());
         let ahead = miss.and_then(|miss| miss.ahead);
         ahead.is_some_and(|ahead| ahead.mapping == mapping)
     }
@@ -154,16 +158,18 @@ impl Release {
     /// Begins to make a page whole for which no thread waits. Returns false if it is whole, or
     /// being made whole, or not to be asked for.
     pub(super) fn open_ahead(&mut self, cx: &mut Cx<'_>, index: PageIndex, ahead: Ahead) -> bool {
-        if index.0 >= self.size || self.collector.leaves() {
+        if index.0 >= self.rules.size || self.collector.leaves() {
             return false;
         }
         // Zeros need no request and no state.
         let is_zeros = |page: &Page| page.copy == Copy::None && page.notices.is_empty();
-        if self.history.floor().is_empty() && self.pages.get(&index).is_none_or(is_zeros) {
+        if self.intervals.history.floor().is_empty()
+            && self.memory.pages.get(&index).is_none_or(is_zeros)
+        {
             return false;
         }
-        let timer = self.timer(index);
-        let page = self.pages.page(index);
+        let timer = self.rules.timer(index);
+        let page = self.memory.pages.page(index);
         if page.copy == Copy::Frame || page.miss.is_some() || page.lost.is_some() {
             return false;
         }
@@ -173,21 +179,21 @@ impl Release {
         // The process has announced the page, or has used the pages before it: the page is used.
         // This is valid once: the next time its use must show by a fault.
         if self.note_own_use(index) {
-            self.pages.page(index).believed = true;
+            self.memory.pages.page(index).believed = true;
         }
         true
     }
 
     /// Requests what these pages lack.
     pub(super) fn ask_ahead(&mut self, cx: &mut Cx<'_>, pages: Vec<PageIndex>) {
-        let segment = self.segment;
+        let segment = self.rules.segment;
         let mut requests = Requests::many();
         for page in &pages {
             self.go_on_with(cx, *page, &mut requests);
         }
-        self.send_requests(cx, requests);
+        requests.send(cx, self.rules.segment, self.intervals.history.floor());
         for page in pages {
-            let Some(node) = self.pages.miss(page).and_then(|miss| miss.asks()) else {
+            let Some(node) = self.memory.pages.miss(page).and_then(|miss| miss.asks()) else {
                 continue;
             };
             cx.emit(Event::AskedAhead { segment, page });
@@ -202,11 +208,11 @@ impl Release {
     pub(super) fn came_ahead(&mut self, cx: &mut Cx<'_>, page: PageIndex, miss: &Miss) {
         let Some(ahead) = miss.ahead else { return };
         if miss.faults.is_empty() {
-            let segment = self.segment;
+            let segment = self.rules.segment;
             cx.emit(Event::CameAhead { segment, page });
             match (ahead.mark, miss.stores) {
                 (true, _) => {}
-                (false, false) => self.map(cx, page, &[(ahead.mapping, Access::Read)]),
+                (false, false) => self.memory.map(cx, page, &[(ahead.mapping, Access::Read)]),
                 (false, true) => self.store_ahead(cx, ahead.mapping, &[page]),
             }
         }
@@ -221,7 +227,7 @@ impl Release {
         let given_up = |_| false;
         let (_, next) = self.prefetch.flights.look(cx.now, quiet(cx), given_up);
         if let Some(next) = next {
-            cx.arm(next, Timer::Ahead(self.segment));
+            cx.arm(next, Timer::Ahead(self.rules.segment));
         }
         self.run_willneed_ranges(cx);
     }
@@ -230,7 +236,7 @@ impl Release {
 /// `DontNeed` drops nothing here: no other node waits for the pages.
 impl WillneedRanges for Release {
     fn segment(&self) -> SegmentId {
-        self.segment
+        self.rules.segment
     }
 
     fn prefetch(&mut self) -> &mut Prefetch {

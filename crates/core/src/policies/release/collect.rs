@@ -25,7 +25,9 @@ impl Release {
             Collect::Know => {
                 // What is not kept yet is for the next round.
                 self.want_kept(cx);
-                let reached = Reply::Policy(Payload::of(&*self.tellable(cx.me())));
+                let reached = Reply::Policy(Payload::of(
+                    &*self.replicas.tellable(&self.intervals.history, cx.me()),
+                ));
                 cx.ready(Continuation::Answer(caller, reached));
             }
             Collect::Reach { time, keepers } => {
@@ -44,13 +46,14 @@ impl Release {
     /// Everything that will be collected is known here: makes the pages whole that this node is to
     /// keep.
     pub(super) fn make_whole(&mut self, cx: &mut Cx<'_>) {
-        let Some((time, keepers)) = self.collector.to_make_whole(self.history.time()) else {
+        let Some((time, keepers)) = self.collector.to_make_whole(self.intervals.history.time())
+        else {
             return;
         };
         let me = cx.me();
-        let keeper_of_rest = keeper_of_rest(cx.home(self.segment), &keepers);
+        let keeper_of_rest = keeper_of_rest(cx.home(self.rules.segment), &keepers);
         let mut todo = BTreeSet::new();
-        for (index, page) in self.pages.iter() {
+        for (index, page) in self.memory.pages.iter() {
             let touched = page.notices.any_in(&time);
             if !touched || page.lost.is_some() || page.copy == Copy::Frame {
                 continue;
@@ -79,13 +82,13 @@ impl Release {
         for page in pages {
             self.open_miss_with(cx, page, None, &mut requests);
         }
-        self.send_requests(cx, requests);
+        requests.send(cx, self.rules.segment, self.intervals.history.floor());
     }
 
     /// A node is gone. If it was the home, no node will say what is to be dropped, unless some node
     /// has dropped it already.
     pub(super) fn leader_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        if cx.was_home(node, self.segment) && self.collector.leader_gone() {
+        if cx.was_home(node, self.rules.segment) && self.collector.leader_gone() {
             self.mind_the_bound(cx);
         }
     }
@@ -94,12 +97,12 @@ impl Release {
     /// again.
     pub(super) fn forget(&mut self, cx: &mut Cx<'_>, upto: &VectorTime) {
         self.collector.end_report();
-        if !self.history.time().covers(upto) {
+        if !self.intervals.history.time().covers(upto) {
             return self.skip_to(cx, upto);
         }
         let keepers = self.collector.dropped(upto);
-        let touched = self.pages.which(|page| page.notices.any_in(upto));
-        self.missed_round |= keepers == NodeSet::EMPTY && !touched.is_empty();
+        let touched = self.memory.pages.which(|page| page.notices.any_in(upto));
+        self.intervals.missed_round |= keepers == NodeSet::EMPTY && !touched.is_empty();
         for index in touched {
             self.forget_page(cx, index, upto, keepers.clone());
         }
@@ -112,14 +115,14 @@ impl Release {
     /// any more.
     fn begin_misses_anew(&mut self, cx: &mut Cx<'_>) {
         let mut requests = Requests::many();
-        for index in self.pages.which(|page| page.miss.is_some()) {
-            if let Some(miss) = self.pages.miss(index) {
+        for index in self.memory.pages.which(|page| page.miss.is_some()) {
+            if let Some(miss) = self.memory.pages.miss(index) {
                 miss.base = None;
                 miss.baseless = NodeSet::EMPTY;
             }
             self.go_on_with(cx, index, &mut requests);
         }
-        self.send_requests(cx, requests);
+        requests.send(cx, self.rules.segment, self.intervals.history.floor());
     }
 
     fn forget_page(
@@ -129,10 +132,10 @@ impl Release {
         upto: &VectorTime,
         keepers: NodeSet,
     ) {
-        let (segment, me) = (self.segment, cx.me());
+        let (segment, me) = (self.rules.segment, cx.me());
         let keeper_of_rest = keeper_of_rest(cx.home(segment), &keepers);
         let on = self.replicas.on;
-        let Some(page) = self.pages.get_mut(&index) else {
+        let Some(page) = self.memory.pages.get_mut(&index) else {
             return;
         };
         if keepers != NodeSet::EMPTY {
@@ -147,7 +150,7 @@ impl Release {
             page.twin = false;
             page.blank = false;
             page.rights = page.rights.min(Rights::Read);
-            self.pages.take_undiffed(index);
+            self.memory.pages.take_undiffed(index);
             let page = index;
             cx.push(Effect::Protect {
                 pages: (segment, page).into(),
@@ -155,11 +158,11 @@ impl Release {
             });
             cx.push(Effect::Diffs(DiffWork::DropTwin { segment, page }));
         }
-        self.pages.forget_notices(index, upto);
+        self.memory.pages.forget_notices(index, upto);
         if useless {
-            self.drop_copy(cx, index);
+            self.memory.drop_copy(cx, index);
         }
-        if let Some(page) = self.pages.get_mut(&index)
+        if let Some(page) = self.memory.pages.get_mut(&index)
             && page.copy != Copy::None
         {
             page.notices.apply_all(upto.iter());
@@ -167,12 +170,12 @@ impl Release {
     }
 
     fn forget_history(&mut self, cx: &mut Cx<'_>, upto: &VectorTime) {
-        self.history.collect(upto);
+        self.intervals.history.collect(upto);
         self.push.collect(cx.me(), upto);
         let upto = self.with_untold(cx, upto);
-        self.diffs.collect(&upto);
+        self.memory.diffs.collect(&upto);
         cx.push(Effect::Diffs(DiffWork::Forget {
-            segment: self.segment,
+            segment: self.rules.segment,
             upto,
         }));
         self.check_goals(cx);
@@ -183,8 +186,8 @@ impl Release {
     fn with_untold(&self, cx: &Cx<'_>, upto: &VectorTime) -> VectorTime {
         let mut all = upto.clone();
         if self.replicas.on {
-            for node in self.diffs.nodes() {
-                if cx.is_gone(node) && self.history.time().get(node) <= upto.get(node) {
+            for node in self.memory.diffs.nodes() {
+                if cx.is_gone(node) && self.intervals.history.time().get(node) <= upto.get(node) {
                     all.raise(node, u64::MAX);
                 }
             }
@@ -195,14 +198,14 @@ impl Release {
     /// Other nodes have collected intervals that this node never heard of, since it took no part:
     /// no copy here can be trusted.
     pub(super) fn skip_to(&mut self, cx: &mut Cx<'_>, floor: &VectorTime) {
-        self.missed_round = true;
+        self.intervals.missed_round = true;
         self.end_interval(cx);
-        for index in self.pages.which(|page| page.copy == Copy::Frame) {
-            self.stow(cx, index, true);
+        for index in self.memory.pages.which(|page| page.copy == Copy::Frame) {
+            self.memory.stow(cx, index, true);
         }
-        for index in self.pages.which(|_| true) {
-            self.drop_copy(cx, index);
-            self.pages.forget_notices(index, floor);
+        for index in self.memory.pages.which(|_| true) {
+            self.memory.drop_copy(cx, index);
+            self.memory.pages.forget_notices(index, floor);
         }
         self.forget_history(cx, floor);
         self.begin_misses_anew(cx);
@@ -216,7 +219,7 @@ impl Release {
         if busy || !self.wants_round(cx) {
             return;
         }
-        if cx.home(self.segment) == cx.me() {
+        if cx.home(self.rules.segment) == cx.me() {
             return self.begin_round(cx);
         }
         if !self.collector.is_led() {
@@ -234,23 +237,23 @@ impl Release {
     /// What counts against the bound.
     pub(super) fn remembered(&self, cx: &Cx<'_>) -> usize {
         let twins = cx.pace().twins as usize;
-        self.pages.remembered(self.diffs.len(), twins) + self.history.len()
+        self.memory.pages.remembered(self.memory.diffs.len(), twins) + self.intervals.history.len()
     }
 
     fn say_full(&self, cx: &mut Cx<'_>) {
-        let home = cx.home(self.segment);
+        let home = cx.home(self.rules.segment);
         if home != cx.me() {
             let full = Full {
-                floor: self.history.floor().clone(),
+                floor: self.intervals.history.floor().clone(),
                 leaving: self.collector.leaves(),
             };
-            say(cx, self.segment, home, &Body::Full(full));
+            say(cx, self.rules.segment, home, &Body::Full(full));
         }
     }
 
     /// Repeats the report to the home, if that is due.
     pub(super) fn report_due(&mut self, cx: &mut Cx<'_>) {
-        let wanted = self.wants_round(cx) && cx.home(self.segment) != cx.me();
+        let wanted = self.wants_round(cx) && cx.home(self.rules.segment) != cx.me();
         match self.collector.report_due(cx, wanted) {
             Report::None => {}
             Report::Again => self.say_full(cx),

@@ -30,17 +30,20 @@ impl Release {
         if let Some(last) = last.filter(|last| may(*last)) {
             return Need::CopyReply(last);
         }
-        if self.history.floor().is_empty() && miss.floor.is_empty() {
+        if self.intervals.history.floor().is_empty() && miss.floor.is_empty() {
             return Need::Zeros;
         }
-        let home = cx.home(self.segment);
+        let home = cx.home(self.rules.segment);
         if let Some(keeper) = page.keeper.filter(|keeper| may(*keeper)) {
             return Need::CopyReply(keeper);
         }
         if let Some(deputy) = page.deputy.filter(|deputy| may(*deputy)) {
             return Need::CopyReply(deputy);
         }
-        if page.keeper.is_none() && home == me && self.knows_keepers(cx) {
+        if page.keeper.is_none()
+            && home == me
+            && self.intervals.has_keepers(cx, self.rules.segment.home())
+        {
             return Need::Zeros;
         }
         if may(home) {
@@ -54,15 +57,8 @@ impl Release {
             {
                 Need::Patience
             }
-            None => Need::Lost(page.keeper.unwrap_or(self.segment.home())),
+            None => Need::Lost(page.keeper.unwrap_or(self.rules.segment.home())),
         }
-    }
-
-    /// Whether every page of which a change is collected has its keeper here: this node took part in
-    /// all collections, or the home has handed over what it knew. A node that opened the segment
-    /// later and leads in the place of a home that died must not take other pages for zeros.
-    pub(super) fn knows_keepers(&self, cx: &Cx<'_>) -> bool {
-        !self.missed_round || cx.has_left(self.segment.home())
     }
 
     /// If many diffs are pending, or large ones, the node to ask for a whole copy instead: the last
@@ -79,6 +75,7 @@ impl Release {
         let after = |name: &DiffName| {
             name.node == last.node
                 || self
+                    .intervals
                     .history
                     .is_after((last.node, last.interval), (name.node, name.interval))
         };
@@ -97,13 +94,13 @@ impl Release {
     }
 
     pub(super) fn start_from_zeros(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let (segment, source) = (self.segment, Source::Zero);
-        let Some(page) = self.pages.get_mut(&index) else {
+        let (segment, source) = (self.rules.segment, Source::Zero);
+        let Some(page) = self.memory.pages.get_mut(&index) else {
             return;
         };
         page.notices.restart(VectorTime::ZERO);
         let pending = page.notices.pending(index);
-        if self.diffs.has_all(&pending) {
+        if self.memory.diffs.has_all(&pending) {
             return self.finish(cx, index, source, pending);
         }
         // A copy that lacks diffs waits in the stash.
@@ -118,11 +115,11 @@ impl Release {
     /// Moves contents from the frame to the stash, because they must not be seen yet.
     fn keep_as_base(&mut self, cx: &mut Cx<'_>, index: PageIndex, applied: VectorTime) {
         cx.push(Effect::Evict {
-            pages: (self.segment, index).into(),
+            pages: (self.rules.segment, index).into(),
             keep: true,
         });
-        let timer = self.timer(index);
-        if let Some(page) = self.pages.get_mut(&index) {
+        let timer = self.rules.timer(index);
+        if let Some(page) = self.memory.pages.get_mut(&index) {
             page.copy = Copy::Stash;
             page.notices.restart(applied);
             if let Some(miss) = &mut page.miss {
@@ -142,10 +139,10 @@ impl Release {
     ) {
         let request = cx.next_request();
         let floor = self.copy_floor(index);
-        if floor != *self.history.floor() {
+        if floor != *self.intervals.history.floor() {
             return self.request_copy(cx, (index, floor), (from, request));
         }
-        if let Some(miss) = self.pages.miss(index) {
+        if let Some(miss) = self.memory.pages.miss(index) {
             miss.base = Some((from, request));
         }
         requests.copy(from, index, request);
@@ -153,8 +150,12 @@ impl Release {
 
     /// What a copy of a page must have that is being made whole.
     pub(super) fn copy_floor(&self, index: PageIndex) -> VectorTime {
-        let mut floor = self.history.floor().clone();
-        let miss = self.pages.get(&index).and_then(|page| page.miss.as_ref());
+        let mut floor = self.intervals.history.floor().clone();
+        let miss = self
+            .memory
+            .pages
+            .get(&index)
+            .and_then(|page| page.miss.as_ref());
         if let Some(miss) = miss {
             floor.join(&miss.floor);
         }
@@ -168,7 +169,7 @@ impl Release {
         (page, floor): (PageIndex, VectorTime),
         (from, request): (NodeId, RequestId),
     ) {
-        if let Some(miss) = self.pages.miss(page) {
+        if let Some(miss) = self.memory.pages.miss(page) {
             miss.base = Some((from, request));
         }
         let fetch = CopyRequest {
@@ -178,14 +179,14 @@ impl Release {
             floor,
             hops: 0,
         };
-        say(cx, self.segment, from, &Body::CopyRequest(fetch));
+        say(cx, self.rules.segment, from, &Body::CopyRequest(fetch));
     }
 
     /// A base copy has arrived, or the news that the asked node has none.
     pub(super) fn base(&mut self, cx: &mut Cx<'_>, from: NodeId, base: &CopyReply) {
-        let (segment, index) = (self.segment, base.page);
-        let floor = self.history.floor().clone();
-        let Some(miss) = self.pages.miss(index) else {
+        let (segment, index) = (self.rules.segment, base.page);
+        let floor = self.intervals.history.floor().clone();
+        let Some(miss) = self.memory.pages.miss(index) else {
             return cx.emit(Event::Stale {});
         };
         let Some((asked, _)) = miss.base.filter(|(_, request)| *request == base.request) else {
@@ -195,12 +196,15 @@ impl Release {
         if asked == from {
             cx.progressed(from, &miss.backoff);
         }
-        if self.has_what_is_unknown(cx, &base.applied) {
+        if self.intervals.lacks_of_gone(cx, &base.applied) {
             // Perhaps the asked node knows more; if not, it will not have this copy any more once
             // it knows which node is gone. Either way the copy is requested again.
-            return self.inquiries.inquire(cx, self.history.time(), from);
+            return self
+                .intervals
+                .inquiries
+                .inquire(cx, self.intervals.history.time(), from);
         }
-        let Some(miss) = self.pages.miss(index) else {
+        let Some(miss) = self.memory.pages.miss(index) else {
             return;
         };
         if matches!(base.contents, Contents::None | Contents::Same) {
@@ -213,7 +217,7 @@ impl Release {
         }
         miss.based = true;
         // A copy that was here is dropped: what the new one lacks is pending again.
-        self.drop_copy(cx, index);
+        self.memory.drop_copy(cx, index);
         let source = if base.contents == Contents::Bytes {
             Source::Payload
         } else {
@@ -221,13 +225,13 @@ impl Release {
         };
         let mut applied = base.applied.clone();
         applied.join(&floor);
-        let Some(page) = self.pages.get_mut(&index) else {
+        let Some(page) = self.memory.pages.get_mut(&index) else {
             return;
         };
         page.notices.restart(applied.clone());
         self.push.fetched(index);
         let pending = page.notices.pending(index);
-        if self.diffs.has_all(&pending) {
+        if self.memory.diffs.has_all(&pending) {
             return self.finish(cx, index, source, pending);
         }
         cx.push(Effect::Fill {
@@ -235,21 +239,5 @@ impl Release {
             source,
         });
         self.keep_as_base(cx, index, applied);
-    }
-
-    /// Drops a copy in the stash that is of no use: the page starts again from a base copy.
-    pub(super) fn drop_copy(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let segment = self.segment;
-        let Some(page) = self.pages.get_mut(&index) else {
-            return;
-        };
-        if page.copy == Copy::Stash {
-            cx.push(Effect::DropStash {
-                segment,
-                page: index,
-            });
-            page.copy = Copy::None;
-            page.notices.restart(VectorTime::ZERO);
-        }
     }
 }

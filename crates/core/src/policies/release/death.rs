@@ -7,22 +7,14 @@
 use super::Release;
 use super::page::Copy;
 use crate::shell::Cx;
-use pagemesh_wire::VectorTime;
 
 impl Release {
-    /// Whether a copy has modifications of a gone node that this node does not know of.
-    pub(super) fn has_what_is_unknown(&self, cx: &Cx<'_>, applied: &VectorTime) -> bool {
-        let known = self.history.time();
-        let mut all = applied.iter();
-        all.any(|(node, index)| cx.is_gone(node) && index > known.get(node))
-    }
-
     /// A copy may have come from a node that knew more than this node, and perhaps no survivor
     /// knows it: such copies are dropped and made whole anew. The diff of what was stored here
     /// since is made first.
     pub(super) fn drop_what_nobody_told(&mut self, cx: &mut Cx<'_>) {
-        let doubtful = self.pages.which(|page| {
-            page.copy != Copy::None && self.has_what_is_unknown(cx, page.notices.applied())
+        let doubtful = self.memory.pages.which(|page| {
+            page.copy != Copy::None && self.intervals.lacks_of_gone(cx, page.notices.applied())
         });
         if doubtful.is_empty() {
             return;
@@ -30,13 +22,14 @@ impl Release {
         self.end_interval(cx);
         for index in doubtful {
             if self
+                .memory
                 .pages
                 .get(&index)
                 .is_some_and(|page| page.copy == Copy::Frame)
             {
-                self.stow(cx, index, true);
+                self.memory.stow(cx, index, true);
             }
-            self.drop_copy(cx, index);
+            self.memory.drop_copy(cx, index);
         }
     }
 }

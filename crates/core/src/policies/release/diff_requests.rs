@@ -26,7 +26,7 @@ impl Release {
         requests: &mut Requests,
     ) -> Option<NodeId> {
         let mut asks: SortedMap<NodeId, BTreeSet<DiffName>> = SortedMap::new();
-        let page = self.pages.get(&index)?;
+        let page = self.memory.pages.get(&index)?;
         let miss = page.miss.as_deref()?;
         for name in missing.iter().filter(|name| !miss.awaits(name)) {
             match self.helper(cx, miss, *name, missing) {
@@ -51,11 +51,11 @@ impl Release {
             if !requests.are_many() {
                 diffs.extend(self.companions(index, node, DiffRequest::LIMIT - names.len()));
             }
-            if let Some(miss) = self.pages.miss(index) {
+            if let Some(miss) = self.memory.pages.miss(index) {
                 miss.asked.insert(request, (node, names));
             }
             if let Some(want) = requests.diffs(node, request, diffs) {
-                say(cx, self.segment, node, &Body::DiffRequest(want));
+                say(cx, self.rules.segment, node, &Body::DiffRequest(want));
             }
         }
         None
@@ -69,12 +69,12 @@ impl Release {
     fn companions(&mut self, index: PageIndex, node: NodeId, most: usize) -> Vec<DiffName> {
         let mut found = Vec::new();
         let mut asked = Vec::new();
-        for (other, page) in self.pages.habits(index, LOOK_AROUND) {
+        for (other, page) in self.memory.pages.habits(index, LOOK_AROUND) {
             if other == index || page.copy != Copy::Stash || !page.is_idle() {
                 continue;
             }
             let mut lacking = page.notices.pending(other);
-            lacking.retain(|name| !self.diffs.has(name));
+            lacking.retain(|name| !self.memory.diffs.has(name));
             let theirs = lacking.iter().all(|name| name.node == node);
             if theirs && !lacking.is_empty() && found.len() + lacking.len() <= most {
                 asked.push((other, lacking.len()));
@@ -82,7 +82,7 @@ impl Release {
             }
         }
         for (index, changes) in asked {
-            self.pages.end_habit(index);
+            self.memory.pages.end_habit(index);
             self.push.requests(index, changes);
         }
         found
@@ -103,7 +103,9 @@ impl Release {
         let early = (name.node, name.interval);
         let later = missing.iter().rev().find(|other| {
             let late = (other.node, other.interval);
-            other.node != name.node && may(other.node) && self.history.is_after(late, early)
+            other.node != name.node
+                && may(other.node)
+                && self.intervals.history.is_after(late, early)
         });
         if let Some(later) = later {
             return Some(later.node);
@@ -116,17 +118,17 @@ impl Release {
 
     /// Diffs have arrived.
     pub(super) fn diffs(&mut self, cx: &mut Cx<'_>, from: NodeId, diffs: &Diffs) {
-        let segment = self.segment;
+        let segment = self.rules.segment;
         let unasked = diffs.request == RequestId::NONE;
         let mut names = Vec::new();
         let mut pages = BTreeSet::new();
         let mut pushed = BTreeSet::new();
         for (name, length) in &diffs.diffs {
             self.sizes.came(cx.pace(), name.node, *length);
-            if self.is_of_ward(name) && self.diffs.keep(*name) {
+            if self.is_of_ward(name) && self.memory.diffs.keep(*name) {
                 names.push(*name);
             }
-            let Some(page) = self.pages.get_mut(&name.page) else {
+            let Some(page) = self.memory.pages.get_mut(&name.page) else {
                 continue;
             };
             if page.miss.is_none() {
@@ -152,10 +154,10 @@ impl Release {
             }
             let wanted = page.notices.is_pending(name.node, name.interval);
             let early = unasked && self.is_welcome(name);
-            if (wanted || early) && self.diffs.keep(*name) {
+            if (wanted || early) && self.memory.diffs.keep(*name) {
                 names.push(*name);
                 if early {
-                    self.diffs.keep_early(*name);
+                    self.memory.diffs.keep_early(*name);
                 }
             }
         }
@@ -176,7 +178,7 @@ impl Release {
     pub(super) fn absent(&mut self, cx: &mut Cx<'_>, from: NodeId, absent: &DiffMissing) {
         let mut pages = BTreeSet::new();
         for name in &absent.diffs {
-            let Some(miss) = self.pages.miss(name.page) else {
+            let Some(miss) = self.memory.pages.miss(name.page) else {
                 continue;
             };
             let Some((asked, names)) = miss.asked.get_mut(&absent.request) else {
@@ -194,7 +196,7 @@ impl Release {
             if absent.floor.has(name.node, name.interval) {
                 // The diff is collected there, so the keeper of the page has it.
                 miss.floor.join(&absent.floor);
-                self.drop_copy(cx, name.page);
+                self.memory.drop_copy(cx, name.page);
             }
         }
         for page in pages {

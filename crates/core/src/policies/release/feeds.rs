@@ -102,7 +102,7 @@ impl Release {
         if !self.has_copy(&fetch) || !cx.is_alive(fetch.reader) {
             return false;
         }
-        let page = self.pages.get(&index);
+        let page = self.memory.pages.get(&index);
         let interval = page.and_then(|page| page.notices.of(cx.me()).next());
         let next = Reader {
             node: fetch.reader,
@@ -115,7 +115,7 @@ impl Release {
         if !current || [fetch.reader, cx.me()].contains(&before.node) {
             return false;
         }
-        let segment = self.segment;
+        let segment = self.rules.segment;
         self.push.copied(fetch.reader, index, interval);
         say(cx, segment, before.node, &Body::CopyRequest(fetch));
         cx.emit(Event::CopyLeftToReader {
@@ -128,7 +128,7 @@ impl Release {
     /// A request was left to this node, which has no copy yet: it waits for that. Otherwise it is lost,
     /// and is repeated to the node that left it.
     pub(super) fn wait_for_copy(&mut self, fetch: CopyRequest) {
-        if let Some(miss) = self.pages.miss(fetch.page) {
+        if let Some(miss) = self.memory.pages.miss(fetch.page) {
             miss.readers.retain(|other| other.reader != fetch.reader);
             miss.readers.push(fetch);
         }

@@ -17,7 +17,7 @@ impl Release {
         floor: &VectorTime,
         leaving: bool,
     ) {
-        if cx.home(self.segment) != cx.me() {
+        if cx.home(self.rules.segment) != cx.me() {
             return;
         }
         if leaving {
@@ -26,7 +26,7 @@ impl Release {
         // The report was sent before the last round, and has arrived after it.
         let ended = self.round.ended();
         let just_now = ended.is_some_and(|ended| cx.now - ended < cx.pace().resend_ceiling);
-        let late = !leaving && !floor.covers(self.history.floor()) && just_now;
+        let late = !leaving && !floor.covers(self.intervals.history.floor()) && just_now;
         if !self.round.is_under_way() && !late {
             self.begin_round(cx);
         }
@@ -39,7 +39,7 @@ impl Release {
             self.round.leaves(me);
             self.give_up_pages(cx, me);
         }
-        let acting = self.segment.home() != cx.me();
+        let acting = self.rules.segment.home() != cx.me();
         let step = if acting { Step::Hear } else { Step::Know };
         self.open_round(cx, step, VectorTime::ZERO);
     }
@@ -58,28 +58,34 @@ impl Release {
     /// of the next phase.
     pub(super) fn barrier_opened(&mut self, cx: &mut Cx<'_>, nodes: NodeSet) {
         let soon = self.remembered(cx) > cx.pace().notices as usize / 2;
-        let leads = self.segment.home() == cx.me()
+        let leads = self.rules.segment.home() == cx.me()
             && !self.round.is_under_way()
             && !self.collector.leaves();
         if soon && leads && cx.shell.alive.without(&nodes).is_empty() {
-            let time = self.tellable(cx.me()).into_owned();
+            let time = self
+                .replicas
+                .tellable(&self.intervals.history, cx.me())
+                .into_owned();
             self.open_round(cx, Step::Reach, time);
         }
     }
 
     fn begin_step(&mut self, cx: &mut Cx<'_>) {
         let members = &cx.shell.alive;
-        match self.round.order(members.clone(), self.heard.floor()) {
+        match self
+            .round
+            .order(members.clone(), self.intervals.heard.floor())
+        {
             None => {}
             Some((number, Order::Hear(time))) => {
                 let hear = (cx.shell.peers(), OnReply::Heard(number));
-                let known = self.history.time();
-                self.inquiries.ask_nodes(cx, known, time, hear);
+                let known = self.intervals.history.time();
+                self.intervals.inquiries.ask_nodes(cx, known, time, hear);
                 self.check_goals(cx);
             }
             Some((number, Order::Call(step))) => {
                 for to in members.iter() {
-                    let call = envelope(self.segment, &step);
+                    let call = envelope(self.rules.segment, &step);
                     cx.ready(Continuation::Call { to, call, number });
                 }
             }

@@ -19,7 +19,7 @@ impl Release {
         next: Continuation,
     ) -> bool {
         self.take_in(cx, from, news);
-        if self.history.time().covers(&news.goal) {
+        if self.intervals.history.time().covers(&news.goal) {
             return true;
         }
         self.open_goal(cx, Some(news.goal.clone()), from, OnReply::Ready(next));
@@ -34,14 +34,18 @@ impl Release {
         from: NodeId,
         then: OnReply,
     ) {
-        let known = self.history.time();
-        self.inquiries.ask(cx, known, time, (from, then));
+        let known = self.intervals.history.time();
+        self.intervals.inquiries.ask(cx, known, time, (from, then));
         self.check_goals(cx);
     }
 
     /// Before its first access, this node asks the home what happened before.
     pub(super) fn initial_sync(&mut self, cx: &mut Cx<'_>) {
-        if self.inquiries.begin_sync(cx, self.history.time()) {
+        if self
+            .intervals
+            .inquiries
+            .begin_sync(cx, self.intervals.history.time())
+        {
             self.check_goals(cx);
         }
     }
@@ -50,24 +54,27 @@ impl Release {
     /// interval is not taken.
     pub(super) fn take_in(&mut self, cx: &mut Cx<'_>, from: NodeId, news: &News) {
         let me = cx.me();
-        self.heard.knows(from, &news.goal);
+        self.intervals.heard.knows(from, &news.goal);
         self.heed_floor(cx, &news.floor);
-        if self.history.lacks_any(me, &news.records) {
+        if self.intervals.history.lacks_any(me, &news.records) {
             let goes_in_place =
-                |name: &_| self.diffs.is_early(name) && !self.push.is_running_out(name.page);
-            let written = self.pages.written_before(&news.records, goes_in_place);
+                |name: &_| self.memory.diffs.is_early(name) && !self.push.is_running_out(name.page);
+            let written = self
+                .memory
+                .pages
+                .written_before(&news.records, goes_in_place);
             self.end_interval_of(cx, &written);
         }
         for record in &news.records {
-            if self.history.take(me, self.size, record) {
-                let rank = self.history.rank(record.node, record.index);
+            if self.intervals.history.take(me, self.rules.size, record) {
+                let rank = self.intervals.history.rank(record.node, record.index);
                 for page in record.each_page() {
                     self.noticed(cx, page, (record.node, record.index), rank);
                 }
             }
         }
-        if from == cx.home(self.segment) && self.history.time().covers(&news.goal) {
-            self.heard.home_told(&news.goal);
+        if from == cx.home(self.rules.segment) && self.intervals.history.time().covers(&news.goal) {
+            self.intervals.heard.home_told(&news.goal);
         }
         self.others_know(cx, &news.goal);
         self.check_goals(cx);
@@ -77,8 +84,8 @@ impl Release {
     /// This much is collected at some node. If it is what this node is about to drop, this node
     /// drops it now: the home may be gone before it says so.
     fn heed_floor(&mut self, cx: &mut Cx<'_>, floor: &VectorTime) {
-        self.heard.collected(floor);
-        if !self.history.time().covers(floor) {
+        self.intervals.heard.collected(floor);
+        if !self.intervals.history.time().covers(floor) {
             self.skip_to(cx, floor);
         } else if self.collector.time() == Some(floor) {
             self.forget(cx, floor);
@@ -89,36 +96,42 @@ impl Release {
     /// that it knows to be gone: so this node must not take anything from them any more
     /// (*INV-dead-tell-nothing*), and does not answer while it has an older member view.
     pub(super) fn inquired(&mut self, cx: &mut Cx<'_>, from: NodeId, inquire: &IntervalRequest) {
-        self.heard.knows(from, &inquire.time);
+        self.intervals.heard.knows(from, &inquire.time);
         if cx.shell.view.epoch < inquire.epoch {
             return;
         }
         self.others_know(cx, &inquire.time);
         let told = IntervalReply {
             request: inquire.request,
-            news: self.history.since(&inquire.time, &self.tellable(cx.me())),
+            news: self.intervals.news_after(cx, &inquire.time, &self.replicas),
         };
-        say(cx, self.segment, from, &Body::IntervalReply(told));
+        say(cx, self.rules.segment, from, &Body::IntervalReply(told));
     }
 
     /// The answer to an inquiry. What did not fit is asked for at once.
     pub(super) fn told(&mut self, cx: &mut Cx<'_>, from: NodeId, told: &IntervalReply) {
-        let before = self.history.time().intervals();
+        let before = self.intervals.history.time().intervals();
         self.take_in(cx, from, &told.news);
-        if !self.inquiries.is_current(from, told.request) {
+        if !self.intervals.inquiries.is_current(from, told.request) {
             return;
         }
-        if self.history.time().covers(&told.news.goal) {
-            self.inquiries.told_all(cx, from);
+        if self.intervals.history.time().covers(&told.news.goal) {
+            self.intervals.inquiries.told_all(cx, from);
             self.check_goals(cx);
-        } else if self.history.time().intervals() > before {
-            self.inquiries.inquire(cx, self.history.time(), from);
+        } else if self.intervals.history.time().intervals() > before {
+            self.intervals
+                .inquiries
+                .inquire(cx, self.intervals.history.time(), from);
         }
     }
 
     /// Lets everything go on whose goal is reached now.
     pub(super) fn check_goals(&mut self, cx: &mut Cx<'_>) {
-        for then in self.inquiries.take_reached(self.history.time()) {
+        for then in self
+            .intervals
+            .inquiries
+            .take_reached(self.intervals.history.time())
+        {
             match then {
                 OnReply::Ready(next) => cx.ready(next),
                 OnReply::Whole => self.make_whole(cx),
@@ -130,8 +143,8 @@ impl Release {
                 OnReply::Ward(node) => self.ward_told(cx, node),
                 OnReply::Doubts => self.end_doubts(cx),
                 OnReply::Greeted => {
-                    self.inquiries.end_sync();
-                    for page in self.pages.which(|page| page.miss.is_some()) {
+                    self.intervals.inquiries.end_sync();
+                    for page in self.memory.pages.which(|page| page.miss.is_some()) {
                         self.go_on(cx, page);
                     }
                 }

@@ -10,9 +10,9 @@ impl Release {
     /// Whether another node may need what only this node has.
     pub(super) fn is_needed(&self, me: NodeId) -> bool {
         let kept = |page: &super::page::Page| page.is_kept_by(me) && page.copy != Copy::None;
-        let mut pages = self.pages.iter();
+        let mut pages = self.memory.pages.iter();
         let keeps = pages.any(|(_, page)| kept(page) && page.lost.is_none());
-        let own = self.history.time().get(me) > self.history.floor().get(me);
+        let own = self.intervals.history.time().get(me) > self.intervals.history.floor().get(me);
         keeps || own || self.keeps_for_wards() || self.replicas.repair.is_some()
     }
 
@@ -22,7 +22,8 @@ impl Release {
         let me = cx.me();
         self.end_interval(cx);
         // Arrivals at barriers may wait for news, too: they are handed over when they count.
-        let waiting = self.pages.which(|page| page.miss.is_some()).len() + self.inquiries.goals();
+        let waiting = self.memory.pages.which(|page| page.miss.is_some()).len()
+            + self.intervals.inquiries.goals();
         self.collector.leave();
         self.prefetch.willneed_ranges.clear();
         // Only what is kept can be collected.

@@ -1,102 +1,35 @@
-//! What accesses, intervals and notices do to the pages of this node.
+//! The memory of a segment on one node: its pages with their twins, and the diffs that were made of
+//! them or have come.
 
-use super::Release;
-use super::miss::schedule;
-use super::page::{Copy, Miss, Page};
-use super::races;
-use super::requests::Requests;
+use super::diff_store::DiffStore;
+use super::page::{Copy, Page};
+use super::pages::Pages;
+use super::reductions::Reductions;
 use crate::effect::{Afterwards, DiffWork, Effect, Mappings, Rights};
-use crate::event::Event;
 use crate::shell::Cx;
-use pagemesh_wire::peer::{Access, DiffName, Refusal};
-use pagemesh_wire::{MappingId, NodeId, PageIndex, VectorTime};
-use std::collections::BTreeSet;
+use pagemesh_wire::peer::{Access, DiffName};
+use pagemesh_wire::{MappingId, NodeId, PageIndex, RequestId, SegmentId, VectorTime};
 
-impl Release {
-    /// A thread faulted.
-    pub(super) fn touched(
-        &mut self,
-        cx: &mut Cx<'_>,
-        mapping: MappingId,
-        index: PageIndex,
-        access: Access,
-    ) {
-        let (segment, timer) = (self.segment, self.timer(index));
-        let page = self.pages.page(index);
-        if let Some(with) = page.lost {
-            return cx.fail(mapping, (segment, index), Refusal::NodeGone(with));
-        }
-        page.believed = false;
-        if page.copy == Copy::Frame {
-            cx.emit(Event::LocalFault {
-                segment,
-                page: index,
-            });
-            if access == Access::Write {
-                page.is_stored_to(true);
-            }
-            return self.map(cx, index, &[(mapping, access)]);
-        }
-        if let Some(miss) = &mut page.miss {
-            if miss.faults.contains(&(mapping, access)) {
-                cx.emit(Event::RepeatedFault {
-                    segment,
-                    page: index,
-                });
-            } else {
-                miss.faults.push((mapping, access));
-                cx.hurry(&mut miss.backoff, timer);
-            }
-            return;
-        }
-        cx.emit(match access {
-            Access::Read => Event::ReadFault {
-                segment,
-                page: index,
-            },
-            Access::Write => Event::WriteFault {
-                segment,
-                page: index,
-            },
-        });
-        let shows = self.note_own_use(index);
-        self.open_miss(cx, index, Some((mapping, access)));
-        if shows {
-            self.show_companions(cx, index, mapping);
-        }
-    }
+/// What this node has of the pages of one segment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Memory {
+    pub(super) segment: SegmentId,
+    /// The segment has replicas: a backup gets the diff of every page that is named.
+    pub(super) replicated: bool,
+    pub(super) pages: Pages,
+    pub(super) diffs: DiffStore,
+    pub(super) reductions: Reductions,
+}
 
-    /// Begins to make a page whole.
-    pub(super) fn open_miss(
-        &mut self,
-        cx: &mut Cx<'_>,
-        index: PageIndex,
-        fault: Option<(MappingId, Access)>,
-    ) {
-        let mut requests = Requests::default();
-        self.open_miss_with(cx, index, fault, &mut requests);
-        self.send_requests(cx, requests);
-    }
-
-    /// As [`Release::open_miss`], but what is to be requested is added to `requests`.
-    pub(super) fn open_miss_with(
-        &mut self,
-        cx: &mut Cx<'_>,
-        index: PageIndex,
-        fault: Option<(MappingId, Access)>,
-        requests: &mut Requests,
-    ) {
-        let timer = self.timer(index);
-        let page = self.pages.page(index);
-        if page.miss.is_none() {
-            let schedule = schedule(cx, timer, fault.is_some());
-            page.miss = Some(Box::new(Miss::new(schedule, cx.now)));
+impl Memory {
+    pub(super) fn new(segment: SegmentId) -> Self {
+        Self {
+            segment,
+            replicated: false,
+            pages: Pages::default(),
+            diffs: DiffStore::default(),
+            reductions: Reductions::default(),
         }
-        if let Some(miss) = &mut page.miss {
-            miss.faults.extend(fault);
-        }
-        self.initial_sync(cx);
-        self.go_on_with(cx, index, requests);
     }
 
     /// Gives the right to these accesses to a page in its frame (T7: a twin before the first
@@ -166,33 +99,6 @@ impl Release {
         self.push_diff(cx, (index, interval), Afterwards::Refresh);
     }
 
-    /// Ends the present interval, if anything may have been written in it (T12).
-    pub(super) fn end_interval(&mut self, cx: &mut Cx<'_>) {
-        let written = self.pages.written(&BTreeSet::new());
-        self.end_interval_of(cx, &written);
-    }
-
-    /// Ends an interval in which these pages were written. The pages stay writable; they are named
-    /// again only after their diff was made (T8). Returns which interval names which page.
-    pub(super) fn end_interval_of(
-        &mut self,
-        cx: &mut Cx<'_>,
-        written: &BTreeSet<PageIndex>,
-    ) -> Vec<(PageIndex, u64)> {
-        if written.is_empty() {
-            return Vec::new();
-        }
-        let me = cx.me();
-        let named = self.history.end(me, written);
-        for (index, interval) in named.iter().copied() {
-            let rank = self.history.rank(me, interval);
-            self.pages.name(index, (me, interval), rank);
-            self.push.writes(index);
-        }
-        self.mind_the_bound(cx);
-        named
-    }
-
     /// Makes the diff of a page that an interval of this node names.
     pub(super) fn make_diff(&mut self, cx: &mut Cx<'_>, index: PageIndex, leaves: bool) {
         let segment = self.segment;
@@ -206,7 +112,7 @@ impl Release {
         let stays = !leaves && writable && page.stays_writable();
         page.blank = false;
         if stays {
-            self.pages.keeps_writable(index, self.replicas.on);
+            self.pages.keeps_writable(index, self.replicated);
         } else {
             page.twin = false;
             page.rights = page.rights.min(Rights::Read);
@@ -250,87 +156,6 @@ impl Release {
         }
     }
 
-    /// Another node wrote a page (T5), in an interval that has this rank: the page must not be seen
-    /// as it is.
-    pub(super) fn noticed(
-        &mut self,
-        cx: &mut Cx<'_>,
-        index: PageIndex,
-        by: (NodeId, u64),
-        rank: u64,
-    ) {
-        let segment = self.segment;
-        self.push.written_by(by.0, index);
-        self.pages.notice(index, by, rank);
-        let page = self.pages.page(index);
-        if page.notices.applied().has(by.0, by.1) && page.copy != Copy::None {
-            // The modification came with the copy, before this node knew of the interval. Stores
-            // from now on happen after it, and must not be in a diff whose interval happened before
-            // it: other nodes may apply that one first.
-            self.make_diff(cx, index, true);
-            return;
-        }
-        let framed = page.copy == Copy::Frame;
-        if framed && !self.update(cx, index, by) {
-            let keep = !self.is_to_be_replaced(cx, index, by.0);
-            self.stow(cx, index, keep);
-        } else {
-            let (node, interval) = by;
-            let page = index;
-            self.diffs.take_early(&DiffName {
-                page,
-                node,
-                interval,
-            });
-            return;
-        }
-        cx.emit(Event::Invalidated {
-            segment,
-            page: index,
-        });
-        self.suspect(cx, index, by);
-    }
-
-    /// Another node wrote a page that this node wrote, too. If their intervals are concurrent, the
-    /// diff is requested to find races, though the page may never be touched here again.
-    fn suspect(&mut self, cx: &mut Cx<'_>, index: PageIndex, by: (NodeId, u64)) {
-        if !cx.checks_races() {
-            return;
-        }
-        let me = cx.me();
-        let concurrent = |page: &Page| {
-            let mut mine = page.notices.of(me);
-            mine.any(|own| self.history.is_concurrent((me, own), by))
-        };
-        if self.pages.get(&index).is_some_and(concurrent) {
-            self.open_miss(cx, index, None);
-        }
-    }
-
-    /// Diffs are about to be applied to a page: compares them with concurrent ones.
-    pub(super) fn compare(&self, cx: &mut Cx<'_>, index: PageIndex, fresh: &[DiffName]) {
-        if !cx.checks_races() || !self.reductions.rules(index).is_empty() {
-            return;
-        }
-        let pairs = races::pairs(&self.history, &self.diffs, index, fresh);
-        if !pairs.is_empty() {
-            let segment = self.segment;
-            cx.push(Effect::Diffs(DiffWork::Compare { segment, pairs }));
-        }
-    }
-
-    /// Whether the copy of a page that another node wrote is of no use: that node's diffs are large,
-    /// so its copy will be requested.
-    fn is_to_be_replaced(&self, cx: &Cx<'_>, index: PageIndex, writer: NodeId) -> bool {
-        let keeps = |page: &Page| page.is_kept_by(cx.me());
-        // While a collection is under way this node may be the next keeper.
-        self.collector.time().is_none()
-            && self.sizes.prefer_copy(cx.pace(), (writer, index))
-            && !cx.checks_races()
-            && !self.pages.get(&index).is_some_and(keeps)
-            && !self.replicas.wards.contains_key(&writer)
-    }
-
     /// Takes a page away from all mappings: makes the diff of its own changes, and keeps the
     /// contents in the stash, or drops them.
     pub(super) fn stow(&mut self, cx: &mut Cx<'_>, index: PageIndex, keep: bool) {
@@ -361,5 +186,89 @@ impl Release {
             pages: (segment, index).into(),
             keep,
         });
+    }
+
+    /// Drops a copy in the stash that is of no use: the page starts again from a base copy.
+    pub(super) fn drop_copy(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+        let segment = self.segment;
+        let Some(page) = self.pages.get_mut(&index) else {
+            return;
+        };
+        if page.copy == Copy::Stash {
+            cx.push(Effect::DropStash {
+                segment,
+                page: index,
+            });
+            page.copy = Copy::None;
+            page.notices.restart(VectorTime::ZERO);
+        }
+    }
+
+    /// Protects a page whose changes under this name are requested: its later stores belong to the next
+    /// interval. If the whole page was requested, its diff is made when another node requests it, or
+    /// before the next store here. Even if the page is to stay writable: nodes request copies of pages
+    /// that change wholly, and their diffs are likely to be collected before any node requests them.
+    fn give(&mut self, cx: &mut Cx<'_>, name: &DiffName) {
+        let segment = self.segment;
+        let Some(page) = self.pages.get_mut(&name.page) else {
+            return;
+        };
+        let named = name.node == cx.me() && page.undiffed == Some(name.interval);
+        if named && page.rights == Rights::Write {
+            page.rights = Rights::Read;
+            cx.push(Effect::Protect {
+                pages: (segment, name.page).into(),
+                mappings: Mappings::All,
+            });
+        }
+    }
+
+    /// Protects the pages of diffs that are to be made, before the first is made: the driver does it by
+    /// one call.
+    pub(super) fn give_each(&mut self, cx: &mut Cx<'_>, names: &[DiffName]) {
+        for name in names {
+            let stays = self.pages.get(&name.page).is_some_and(Page::stays_writable);
+            if !stays {
+                self.give(cx, name);
+            }
+        }
+    }
+
+    /// Protects a page that an interval of this node names and whose diff is not made yet, unless that
+    /// costs more than the diff.
+    pub(super) fn give_all(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+        let page = self.pages.get(&index);
+        let page = page.filter(|page| !page.stays_writable_for_copies());
+        if let Some(interval) = page.and_then(|page| page.undiffed) {
+            let name = DiffName {
+                page: index,
+                node: cx.me(),
+                interval,
+            };
+            self.give(cx, &name);
+        }
+    }
+
+    /// Sends diffs that are in the driver's diff store.
+    pub(super) fn send_diffs(
+        &self,
+        cx: &mut Cx<'_>,
+        to: NodeId,
+        request: RequestId,
+        names: Vec<DiffName>,
+        at_most: u16,
+    ) {
+        let Some(address) = cx.address_of(to) else {
+            return;
+        };
+        let header = cx.header(to);
+        cx.push(Effect::Diffs(DiffWork::Send {
+            address,
+            header,
+            segment: self.segment,
+            request,
+            names,
+            at_most,
+        }));
     }
 }

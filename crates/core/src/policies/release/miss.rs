@@ -45,7 +45,7 @@ impl Release {
     pub(super) fn go_on(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
         let mut requests = Requests::default();
         self.go_on_with(cx, index, &mut requests);
-        self.send_requests(cx, requests);
+        requests.send(cx, self.rules.segment, self.intervals.history.floor());
     }
 
     /// As [`Release::go_on`], but what is to be requested is added to `requests`.
@@ -55,7 +55,7 @@ impl Release {
         index: PageIndex,
         requests: &mut Requests,
     ) {
-        let Some(page) = self.pages.get(&index) else {
+        let Some(page) = self.memory.pages.get(&index) else {
             return;
         };
         let Some(miss) = &page.miss else { return };
@@ -77,10 +77,10 @@ impl Release {
         if page.copy == Copy::Frame {
             return Need::Merge(Vec::new());
         }
-        if miss.base.is_some() || !self.inquiries.is_synced() {
+        if miss.base.is_some() || !self.intervals.inquiries.is_synced() {
             return Need::Patience;
         }
-        if self.replicas.on && self.is_doubtful(cx, page) {
+        if self.replicas.on && self.intervals.is_doubtful(cx, page) {
             return Need::Patience;
         }
         let pending = page.notices.pending(index);
@@ -88,13 +88,13 @@ impl Release {
             return self.need_base(cx, page, miss, &pending);
         }
         // A backup has diffs that it never asked for.
-        let here = self.replicas.on && self.diffs.has_all(&pending);
+        let here = self.replicas.on && self.memory.diffs.has_all(&pending);
         if !here && let Some(from) = self.prefers_copy(cx, (index, page), miss, &pending) {
             return Need::CopyReply(from);
         }
         let missing: Vec<_> = pending
             .iter()
-            .filter(|name| !self.diffs.has(name))
+            .filter(|name| !self.memory.diffs.has(name))
             .copied()
             .collect();
         if missing.is_empty() {
@@ -105,14 +105,14 @@ impl Release {
     }
 
     fn merge(&mut self, cx: &mut Cx<'_>, index: PageIndex, names: Vec<DiffName>) {
-        let Some(page) = self.pages.get(&index) else {
+        let Some(page) = self.memory.pages.get(&index) else {
             return;
         };
         if page.copy == Copy::Frame {
             return self.serve_faults(cx, index);
         }
         self.finish(cx, index, Source::Stash, names);
-        let segment = self.segment;
+        let segment = self.rules.segment;
         let page = index;
         cx.push(Effect::DropStash { segment, page });
     }
@@ -125,17 +125,18 @@ impl Release {
         source: Source,
         names: Vec<DiffName>,
     ) {
-        let segment = self.segment;
-        self.compare(cx, index, &names);
-        let rules = self.reductions.rules(index);
-        let Some(page) = self.pages.get_mut(&index) else {
+        let segment = self.rules.segment;
+        self.memory
+            .compare(cx, &self.intervals.history, index, &names);
+        let rules = self.memory.reductions.rules(index);
+        let Some(page) = self.memory.pages.get_mut(&index) else {
             return;
         };
         let merged = names.iter().map(|name| (name.node, name.interval));
         page.notices.apply_all(merged);
         page.copy = Copy::Frame;
         page.blank = source == Source::Zero && names.is_empty();
-        self.pages.end_habit(index);
+        self.memory.pages.end_habit(index);
         let page = index;
         cx.push(if names.is_empty() {
             Effect::Fill {
@@ -155,13 +156,13 @@ impl Release {
     }
 
     fn serve_faults(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let timer = self.timer(index);
-        let Some(page) = self.pages.get_mut(&index) else {
+        let timer = self.rules.timer(index);
+        let Some(page) = self.memory.pages.get_mut(&index) else {
             return;
         };
         if let Some(miss) = page.miss.take() {
             cx.end(&miss.backoff, timer);
-            self.map(cx, index, &miss.faults);
+            self.memory.map(cx, index, &miss.faults);
             self.came_ahead(cx, index, &miss);
             self.serve_readers(cx, miss.readers);
         }
@@ -170,8 +171,8 @@ impl Release {
 
     /// A modification of the page is lost with a node.
     fn is_lost(&mut self, cx: &mut Cx<'_>, index: PageIndex, with: NodeId) {
-        let (segment, timer) = (self.segment, self.timer(index));
-        let Some(page) = self.pages.get_mut(&index) else {
+        let (segment, timer) = (self.rules.segment, self.rules.timer(index));
+        let Some(page) = self.memory.pages.get_mut(&index) else {
             return;
         };
         page.lost = Some(with);
@@ -188,8 +189,8 @@ impl Release {
 
     /// Repeats the requests for a page that is being made whole, if that is due.
     pub(super) fn miss_due(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let timer = self.timer(index);
-        let Some(miss) = self.pages.miss(index) else {
+        let timer = self.rules.timer(index);
+        let Some(miss) = self.memory.pages.miss(index) else {
             return;
         };
         let asked: Vec<NodeId> = miss.all_asked().collect();
@@ -213,9 +214,10 @@ impl Release {
         index: PageIndex,
         patience: core::time::Duration,
     ) {
-        let segment = self.segment;
+        let segment = self.rules.segment;
         let now = cx.now;
         let Some(miss) = self
+            .memory
             .pages
             .miss(index)
             .filter(|miss| now - miss.since >= patience)
@@ -233,7 +235,7 @@ impl Release {
 
     /// A node is gone, which may have been asked: another node is asked.
     pub(super) fn helper_gone(&mut self, cx: &mut Cx<'_>, index: PageIndex, node: NodeId) {
-        if let Some(miss) = self.pages.miss(index) {
+        if let Some(miss) = self.memory.pages.miss(index) {
             miss.base = miss.base.filter(|(asked, _)| *asked != node);
             miss.asked.retain(|_, (asked, _)| *asked != node);
             self.go_on(cx, index);

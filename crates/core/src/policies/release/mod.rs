@@ -19,6 +19,7 @@
 //! node does, [`repair`] how there is a second node again when one is gone, [`races`] which diffs are compared to find bytes that two nodes wrote
 //! concurrently.
 
+mod accesses;
 mod ahead;
 mod collect;
 mod collector;
@@ -31,6 +32,7 @@ mod feeds;
 mod heard;
 mod history;
 mod inquiries;
+mod intervals;
 mod kept_writable;
 mod lead;
 mod learn;
@@ -49,8 +51,10 @@ mod repair;
 mod replicas;
 mod requests;
 mod round;
+mod rules;
 mod serve;
 mod store_ahead;
+mod stored;
 mod untrapped;
 mod wards;
 
@@ -63,84 +67,61 @@ use crate::inspection::Inspection;
 use crate::kept_writable::KeptWritable;
 use crate::prefetch::{Prefetch, WillneedRanges as _};
 use crate::shell::Cx;
-use crate::timers::Timer;
 use collector::Collector;
 use diff_sizes::DiffSizes;
-use diff_store::DiffStore;
 use feeds::Feeds;
-use heard::Heard;
-use history::History;
-use inquiries::{Inquiries, OnReply};
+use inquiries::OnReply;
+use intervals::Intervals;
+use memory::Memory;
 use messages::{
     Body, Collect, CopyReply, DiffMissing, DiffRequest, IntervalReply, IntervalRequest, News,
 };
 use page::{Copy, Page};
 use pagemesh_wire::local::PageLine;
 use pagemesh_wire::peer::{
-    self, Access, Contents, Message, Payload, Policy, PolicyMessage, Reduction, Refusal, Spread,
-    Subject,
+    self, Access, Contents, Message, Payload, Policy, PolicyMessage, Reduction, Refusal,
 };
 use pagemesh_wire::{
     ClientId, NodeId, NodeSet, PageIndex, RequestId, SegmentId, Ticket, VectorTime, Version,
 };
-use pages::Pages;
 use push_credit::PushCredit;
-use reductions::Reductions;
 use replicas::Replicas;
 use round::Leader;
+use rules::Rules;
 use serde::{Deserialize, Serialize};
+use stored::Stored;
 
 /// The pages of one segment as this node knows them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(from = "Stored<'_>")]
 pub(crate) struct Release {
-    segment: SegmentId,
-    /// Pages of the segment.
-    size: u32,
-    spread: Spread,
-    history: History,
-    heard: Heard,
-    inquiries: Inquiries,
-    pages: Pages,
-    diffs: DiffStore,
-    #[serde(default)]
+    rules: Rules,
+    intervals: Intervals,
+    memory: Memory,
     sizes: DiffSizes,
     /// Releases at locks since the last one at a barrier. At locks nobody looks which pages have changed.
-    #[serde(default)]
     releases_at_locks: u32,
-    /// This node took no part in a collection, or in one of what it knew: pages have keepers that it
-    /// does not know of.
-    #[serde(default)]
-    missed_round: bool,
     push: PushCredit,
     collector: Collector,
     round: Leader,
-    reductions: Reductions,
     /// Requests for pages that were not touched yet.
     prefetch: Prefetch,
-    #[serde(default)]
     replicas: Replicas,
-    #[serde(default)]
     feeds: Feeds,
 }
 
 impl Release {
-    fn new(segment: SegmentId, size: u32, spread: Spread) -> Self {
+    fn new(rules: Rules) -> Self {
+        let segment = rules.segment;
         Self {
-            segment,
-            size,
-            spread,
-            history: History::default(),
-            heard: Heard::default(),
-            inquiries: Inquiries::new(segment),
-            pages: Pages::default(),
-            diffs: DiffStore::default(),
+            rules,
+            intervals: Intervals::new(segment),
+            memory: Memory::new(segment),
             sizes: DiffSizes::default(),
             releases_at_locks: 0,
-            missed_round: false,
-            push: PushCredit::new(spread),
+            push: PushCredit::new(rules.spread),
             collector: Collector::new(segment),
             round: Leader::default(),
-            reductions: Reductions::default(),
             prefetch: Prefetch::default(),
             replicas: Replicas::default(),
             feeds: Feeds::default(),
@@ -156,9 +137,9 @@ impl Release {
             None => self.releases_at_locks.saturating_add(1),
         };
         let untouched = barrier.unwrap_or_default().iter().copied().collect();
-        let written = self.pages.written(&untouched);
+        let written = self.memory.pages.written(&untouched);
         let named = self.end_interval_of(cx, &written);
-        self.pages.named_at(barrier.is_some(), &named);
+        self.memory.pages.named_at(barrier.is_some(), &named);
         self.show_use(cx);
         let holder = Some(to).filter(|_| barrier.is_none());
         self.push(cx, holder, &named);
@@ -172,11 +153,11 @@ impl Release {
         (to, known): (NodeId, &VectorTime),
         barrier: Option<&[PageIndex]>,
     ) -> News {
-        self.heard.knows(to, known);
+        self.intervals.heard.knows(to, known);
         if !self.replicas.on {
             self.end_for(cx, to, barrier);
         }
-        self.history.since(known, &self.tellable(cx.me()))
+        self.intervals.news_after(cx, known, &self.replicas)
     }
 
     /// A message of this policy on another node arrived, perhaps with the contents of a page.
@@ -233,7 +214,7 @@ impl Release {
                 if fetch.reader == cx.me() {
                     self.base(cx, from, &base);
                 } else {
-                    say(cx, self.segment, fetch.reader, &Body::CopyReply(base));
+                    say(cx, self.rules.segment, fetch.reader, &Body::CopyReply(base));
                 }
             }
             Some(Body::Keep(_)) => self.backup_knows_nothing(cx, from),
@@ -242,7 +223,7 @@ impl Release {
     }
 
     fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        self.heard.gone(node);
+        self.intervals.heard.gone(node);
         self.push.gone(node);
         self.sizes.gone(node);
         let endangered = self.replicas.on && self.replica_gone(cx, node);
@@ -255,9 +236,11 @@ impl Release {
         }
         self.round_lost(cx, node);
         self.leader_gone(cx, node);
-        self.inquiries.gone(cx, self.history.time(), node);
+        self.intervals
+            .inquiries
+            .gone(cx, self.intervals.history.time(), node);
         self.check_goals(cx);
-        let waiting = self.pages.which(|page| page.miss.is_some());
+        let waiting = self.memory.pages.which(|page| page.miss.is_some());
         for index in waiting {
             self.helper_gone(cx, index, node);
         }
@@ -267,13 +250,13 @@ impl Release {
 
     /// This node is no member any more: its pages are invalid.
     fn expelled(&mut self, cx: &mut Cx<'_>) {
-        let segment = self.segment;
-        self.inquiries.clear();
+        let segment = self.rules.segment;
+        self.intervals.inquiries.clear();
         self.collector.clear();
         self.round.give_up();
         self.forget_replicas(cx);
         self.prefetch = Prefetch::default();
-        for (page, state) in self.pages.invalidate_all() {
+        for (page, state) in self.memory.pages.invalidate_all() {
             let keep = false;
             match state.copy {
                 Copy::None => {}
@@ -293,21 +276,18 @@ impl Release {
                 });
             }
         }
-        self.push = PushCredit::new(self.spread);
-    }
-
-    fn timer(&self, page: PageIndex) -> Timer {
-        Timer::Subject(Subject::Page {
-            segment: self.segment,
-            page,
-        })
+        self.push = PushCredit::new(self.rules.spread);
     }
 }
 
 impl Open for Release {
     fn open(segment: SegmentId, size: u32, chosen: Policy) -> Option<Result<Self, Refusal>> {
         match chosen {
-            Policy::Release { spread } => Some(Ok(Self::new(segment, size, spread))),
+            Policy::Release { spread } => Some(Ok(Self::new(Rules {
+                segment,
+                size,
+                spread,
+            }))),
             _ => None,
         }
     }
@@ -316,11 +296,12 @@ impl Open for Release {
 impl Hooks for Release {
     fn keep_replicas(&mut self, _: u8) -> Result<(), Refusal> {
         self.replicas.on = true;
+        self.memory.replicated = true;
         Ok(())
     }
 
     fn fault(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access) {
-        if page.0 < self.size {
+        if page.0 < self.rules.size {
             // The pages ahead are marked before this page is requested, so that they do not come
             // along with it, and requested after it.
             let ahead = self.walk(cx, who, page, access);
@@ -384,7 +365,9 @@ impl Hooks for Release {
             }
             Due::Ahead => self.look_ahead(cx),
             Due::Segment => {
-                self.inquiries.due(cx, self.history.time());
+                self.intervals
+                    .inquiries
+                    .due(cx, self.intervals.history.time());
                 self.report_due(cx);
                 self.make_more_whole(cx);
                 self.replicas_due(cx);
@@ -406,10 +389,10 @@ impl Hooks for Release {
 
     fn found(&mut self, _: &mut Cx<'_>, page: PageIndex, found: Found) {
         if let Found::Unchanged = found {
-            self.push.give_back(page, self.heard.nodes());
+            self.push.give_back(page, self.intervals.heard.nodes());
             // One that is about to be stored to was not kept writable in vain.
-            if !self.pages.dirty.contains(&page) {
-                self.pages.unchanged(page);
+            if !self.memory.pages.dirty.contains(&page) {
+                self.memory.pages.unchanged(page);
             }
         }
     }
@@ -417,7 +400,7 @@ impl Hooks for Release {
     fn gone(&mut self, cx: &mut Cx<'_>, gone: Gone) {
         match gone {
             Gone::Mapping(mapping) => {
-                self.pages.unmapped(mapping);
+                self.memory.pages.unmapped(mapping);
                 self.prefetch.unmapped(mapping);
             }
             Gone::Client(client) => {
@@ -434,12 +417,12 @@ impl Hooks for Release {
     }
 
     fn kept_writable(&self) -> KeptWritable {
-        self.pages.to_be_looked_at(self.replicas.on)
+        self.memory.pages.to_be_looked_at(self.memory.replicated)
     }
 
     fn called(&mut self, cx: &mut Cx<'_>, caller: Caller, body: &Payload) {
         // A home that is gone leads no collection; its successor does.
-        let leads = cx.home(self.segment) == caller.node;
+        let leads = cx.home(self.rules.segment) == caller.node;
         match body.read::<Collect>().filter(|_| leads) {
             Some(step) => self.collect(cx, caller, step),
             None => {
@@ -454,7 +437,7 @@ impl Hooks for Release {
     }
 
     fn declare(&mut self, reductions: &[Reduction]) -> Result<(), Refusal> {
-        self.reductions.declare(reductions);
+        self.memory.reductions.declare(reductions);
         Ok(())
     }
 
@@ -468,11 +451,11 @@ impl Hooks for Release {
             let keeper = page.keeper.filter(|keeper| *keeper != me)?;
             Some((index, Version(0), keeper))
         };
-        self.pages.iter().filter_map(kept).collect()
+        self.memory.pages.iter().filter_map(kept).collect()
     }
 
     fn learn(&mut self, _: &mut Cx<'_>, page: PageIndex, keeper: NodeId, _: Version) {
-        let page = self.pages.page(page);
+        let page = self.memory.pages.page(page);
         page.keeper = page.keeper.or(Some(keeper));
     }
 
@@ -481,25 +464,31 @@ impl Hooks for Release {
             page: index,
             rights: page.rights as u8,
             owner: page.keeper == Some(me),
-            hint: page.keeper.unwrap_or(self.segment.home()),
+            hint: page.keeper.unwrap_or(self.rules.segment.home()),
             version: page.notices.applied().intervals(),
             copies: NodeSet::EMPTY,
             queued: 0,
         };
         Inspection {
             unreplicated: self.unreplicated(me),
-            known: self.pages.len() as u64,
-            readable: self.pages.count(|page| page.rights >= Rights::Read),
-            writable: self.pages.count(|page| page.rights == Rights::Write),
-            owned: self.pages.count(|page| page.keeper == Some(me)),
-            pages: self.pages.from(first).take(limit).map(line).collect(),
+            known: self.memory.pages.len() as u64,
+            readable: self.memory.pages.count(|page| page.rights >= Rights::Read),
+            writable: self.memory.pages.count(|page| page.rights == Rights::Write),
+            owned: self.memory.pages.count(|page| page.keeper == Some(me)),
+            pages: self
+                .memory
+                .pages
+                .from(first)
+                .take(limit)
+                .map(line)
+                .collect(),
         }
     }
 }
 
 impl SyncHooks for Release {
     fn request(&self) -> Payload {
-        Payload::of(self.history.time())
+        Payload::of(self.intervals.history.time())
     }
 
     fn prepare(&mut self, cx: &mut Cx<'_>, out: Outgoing<'_>, then: &Continuation) -> bool {
@@ -508,11 +497,13 @@ impl SyncHooks for Release {
         }
         match out {
             Outgoing::Token(to, request) => {
-                self.heard.knows(to, &request.read().unwrap_or_default());
+                self.intervals
+                    .heard
+                    .knows(to, &request.read().unwrap_or_default());
                 self.end_for(cx, to, None);
             }
             Outgoing::Arrival(untouched) => {
-                let home = cx.home(self.segment);
+                let home = cx.home(self.rules.segment);
                 self.end_for(cx, home, Some(untouched));
             }
         }
@@ -527,11 +518,15 @@ impl SyncHooks for Release {
     }
 
     fn looked_at(&mut self, cx: &mut Cx<'_>, untouched: &[PageIndex]) {
-        self.settle_guesses(cx, &untouched.iter().copied().collect());
+        self.memory
+            .settle_guesses(cx, &untouched.iter().copied().collect());
     }
 
     fn arrive(&mut self, cx: &mut Cx<'_>, untouched: &[PageIndex]) -> Payload {
-        let (home, known) = (cx.home(self.segment), self.heard.home().clone());
+        let (home, known) = (
+            cx.home(self.rules.segment),
+            self.intervals.heard.home().clone(),
+        );
         Payload::of(&self.release_to(cx, (home, &known), Some(untouched)))
     }
 
@@ -557,14 +552,12 @@ impl SyncHooks for Release {
             return cx.ready(then);
         }
         let then = (hear, OnReply::Ready(then));
-        let known = self.history.time();
-        self.inquiries.ask_nodes(cx, known, None, then);
+        let known = self.intervals.history.time();
+        self.intervals.inquiries.ask_nodes(cx, known, None, then);
     }
 
     fn depart(&mut self, cx: &mut Cx<'_>, to: NodeId) -> Payload {
-        let news = self
-            .history
-            .since(&self.heard.of(to), &self.tellable(cx.me()));
+        let news = self.intervals.news_for(cx, to, &self.replicas);
         self.attach(cx, to, &news);
         Payload::of(&news)
     }

@@ -25,7 +25,7 @@ impl Release {
     /// A node is about to get news because it acquires. With `hybrid`, small diffs are sent ahead
     /// of the news (TB4).
     pub(super) fn attach(&mut self, cx: &mut Cx<'_>, to: NodeId, news: &News) {
-        if self.spread != Spread::Hybrid || to == cx.me() {
+        if self.rules.spread != Spread::Hybrid || to == cx.me() {
             return;
         }
         let named = news.records.iter().flat_map(|record| {
@@ -47,7 +47,7 @@ impl Release {
     /// a barrier to all. With `eager`, all subscribers get the diffs now (T20); with `lazy`, those
     /// released to.
     pub(super) fn push(&mut self, cx: &mut Cx<'_>, to: Option<NodeId>, named: &[(PageIndex, u64)]) {
-        match (self.spread, to) {
+        match (self.rules.spread, to) {
             (Spread::Hybrid | Spread::Invalidate, _) => {}
             (Spread::Eager, _) => self.push_eagerly(cx, named),
             (Spread::Lazy, Some(to)) => {
@@ -84,9 +84,9 @@ impl Release {
             self.push_diffs(cx, to, names, u16::MAX);
             let told = IntervalReply {
                 request: RequestId::NONE,
-                news: self.history.since(&self.heard.of(to), &self.tellable(me)),
+                news: self.intervals.news_for(cx, to, &self.replicas),
             };
-            say(cx, self.segment, to, &Body::IntervalReply(told));
+            say(cx, self.rules.segment, to, &Body::IntervalReply(told));
         }
     }
 
@@ -97,7 +97,7 @@ impl Release {
         let me = cx.me();
         let mut names = Vec::new();
         for index in pages {
-            let Some(page) = self.pages.get(&index) else {
+            let Some(page) = self.memory.pages.get(&index) else {
                 continue;
             };
             let news = page.notices.since((me, self.push.seen(to, index)), index);
@@ -116,7 +116,7 @@ impl Release {
             // arrive in time, the page is put out of sight then, and keeping it writable would only
             // name it once more.
             if page.staying.is_put_out_of_sight() && page.notices.any_but(me) {
-                self.make_diff(cx, index, true);
+                self.memory.make_diff(cx, index, true);
             }
             names.extend(news);
         }
@@ -131,11 +131,12 @@ impl Release {
             return; // it gets all diffs in any case
         }
         names.retain(|name| {
-            self.make_named(cx, name);
-            self.diffs.has(name)
+            self.memory.make_named(cx, name);
+            self.memory.diffs.has(name)
         });
         for names in names.chunks(DiffRequest::LIMIT) {
-            self.send_diffs(cx, to, RequestId::NONE, names.to_vec(), at_most);
+            self.memory
+                .send_diffs(cx, to, RequestId::NONE, names.to_vec(), at_most);
         }
     }
 }
@@ -144,10 +145,10 @@ impl Release {
 impl Release {
     /// Whether a pushed diff is kept although its write notice has not arrived.
     pub(super) fn is_welcome(&self, name: &DiffName) -> bool {
-        let page = self.pages.get(&name.page);
+        let page = self.memory.pages.get(&name.page);
         page.is_some_and(|page| page.copy != Copy::None)
-            && !self.history.time().has(name.node, name.interval)
-            && self.diffs.early() < EARLY
+            && !self.intervals.history.time().has(name.node, name.interval)
+            && self.memory.diffs.early() < EARLY
     }
 
     /// A page was written elsewhere. Applies the diff in place if it arrived before its write
@@ -158,22 +159,23 @@ impl Release {
             node: by.0,
             interval: by.1,
         };
-        if !self.diffs.take_early(&name) || self.push.is_running_out(index) {
+        if !self.memory.diffs.take_early(&name) || self.push.is_running_out(index) {
             return false;
         }
         // The diff of what this node has named is made first, so that it has only this node's
         // changes. Later stores belong to the next interval.
-        self.make_diff(cx, index, true);
-        self.compare(cx, index, &[name]);
-        let rules = self.reductions.rules(index);
-        let Some(page) = self.pages.get_mut(&index) else {
+        self.memory.make_diff(cx, index, true);
+        self.memory
+            .compare(cx, &self.intervals.history, index, &[name]);
+        let rules = self.memory.reductions.rules(index);
+        let Some(page) = self.memory.pages.get_mut(&index) else {
             return false;
         };
         page.notices.apply(by.0, by.1);
         page.staying.in_place = true;
         page.blank = false;
         cx.push(Effect::Diffs(DiffWork::Update {
-            segment: self.segment,
+            segment: self.rules.segment,
             page: index,
             names: vec![name],
             rules,
@@ -183,12 +185,12 @@ impl Release {
 
     /// Diffs were pushed. With `eager` they are merged at once if nothing else is missing.
     pub(super) fn merge_pushed(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let Some(page) = self.pages.get(&index) else {
+        let Some(page) = self.memory.pages.get(&index) else {
             return;
         };
         let idle = page.copy == Copy::Stash && page.is_idle();
         let pending = page.notices.pending(index);
-        if self.spread == Spread::Eager && idle && self.diffs.has_all(&pending) {
+        if self.rules.spread == Spread::Eager && idle && self.memory.diffs.has_all(&pending) {
             self.open_miss(cx, index, None);
         }
     }
@@ -196,7 +198,7 @@ impl Release {
     /// The page is used here. If all that it lacks was pushed, its writers would not learn of the
     /// use: notes it for them. Returns whether that is so.
     pub(super) fn note_own_use(&mut self, index: PageIndex) -> bool {
-        let page = self.pages.get(&index);
+        let page = self.memory.pages.get(&index);
         let waits = page.is_some_and(|page| self.waits_to_show(index, page));
         if waits {
             self.push.uses(index);
@@ -208,7 +210,7 @@ impl Release {
     fn waits_to_show(&self, index: PageIndex, page: &Page) -> bool {
         page.copy == Copy::Stash
             && self.push.is_running_out(index)
-            && self.diffs.has_all(&page.notices.pending(index))
+            && self.memory.diffs.has_all(&page.notices.pending(index))
     }
 
     /// Pages that were in use until they were put out of sight together with the page of this fault
@@ -219,7 +221,7 @@ impl Release {
         index: PageIndex,
         mapping: MappingId,
     ) {
-        let around = self.pages.habits(index, LOOK_AROUND);
+        let around = self.memory.pages.habits(index, LOOK_AROUND);
         let others = around.filter(|(other, page)| self.waits_to_show(*other, page));
         let others: Vec<_> = others.map(|(other, _)| other).collect();
         let ahead = Ahead {
@@ -240,7 +242,7 @@ impl Release {
                 continue;
             }
             let name = |page: &PageIndex| {
-                let notices = &self.pages.get(page)?.notices;
+                let notices = &self.memory.pages.get(page)?.notices;
                 Some(DiffName {
                     page: *page,
                     node,
@@ -253,7 +255,7 @@ impl Release {
                     request: RequestId::NONE,
                     diffs: diffs.to_vec(),
                 };
-                say(cx, self.segment, node, &Body::DiffRequest(want));
+                say(cx, self.rules.segment, node, &Body::DiffRequest(want));
             }
         }
     }

@@ -8,16 +8,38 @@
 
 use super::diff_store::DiffStore;
 use super::history::History;
+use super::memory::Memory;
+use crate::effect::{DiffWork, Effect};
+use crate::shell::Cx;
 use pagemesh_wire::PageIndex;
 use pagemesh_wire::peer::DiffName;
 
 /// The longest list of pairs of diffs to compare for one page.
 const PAIRS: usize = 1024;
 
-/// Diffs are about to be applied to a page: the pairs of concurrent ones, which are compared. The
-/// caller exempts pages in which nodes accumulate, because nodes write the same bytes of them on
-/// purpose.
-pub(super) fn pairs(
+impl Memory {
+    /// Diffs are about to be applied to a page: compares them with concurrent ones. Pages in which
+    /// nodes accumulate are exempt, because nodes write the same bytes of them on purpose.
+    pub(super) fn compare(
+        &self,
+        cx: &mut Cx<'_>,
+        history: &History,
+        index: PageIndex,
+        fresh: &[DiffName],
+    ) {
+        if !cx.checks_races() || !self.reductions.rules(index).is_empty() {
+            return;
+        }
+        let pairs = pairs(history, &self.diffs, index, fresh);
+        if !pairs.is_empty() {
+            let segment = self.segment;
+            cx.push(Effect::Diffs(DiffWork::Compare { segment, pairs }));
+        }
+    }
+}
+
+/// The pairs of concurrent diffs, which are compared.
+fn pairs(
     history: &History,
     diffs: &DiffStore,
     index: PageIndex,

@@ -37,7 +37,8 @@ impl Release {
             return 0;
         }
         let repairs = self.replicas.repair.is_some();
-        self.pages
+        self.memory
+            .pages
             .count(|page| self.is_lonely(me, page) || repairs && !page.notices.is_empty())
     }
 
@@ -46,8 +47,8 @@ impl Release {
         let me = cx.me();
         let gone = |node: Option<NodeId>| node.is_some_and(|node| cx.is_gone(node));
         let alone = |page: &Page| page.is_kept_by(me) && (gone(page.keeper) || gone(page.deputy));
-        for index in self.pages.which(alone) {
-            let page = self.pages.page(index);
+        for index in self.memory.pages.which(alone) {
+            let page = self.memory.pages.page(index);
             (page.keeper, page.deputy) = (Some(me), None);
         }
     }
@@ -59,9 +60,9 @@ impl Release {
         if !self.replicas.on {
             return;
         }
-        let lonely = self.pages.which(|page| self.is_lonely(me, page));
+        let lonely = self.memory.pages.which(|page| self.is_lonely(me, page));
         if endangered {
-            self.replicas.repair = Some(self.history.time().clone());
+            self.replicas.repair = Some(self.intervals.history.time().clone());
         }
         if lonely.is_empty() && self.replicas.repair.is_none() {
             return;
@@ -69,14 +70,16 @@ impl Release {
         if self.choose_backup(cx).is_none() || self.collector.leaves() {
             return self.look_later(cx);
         }
-        let mut others = lonely.iter().filter_map(|index| self.pages.get(index));
+        let mut others = lonely
+            .iter()
+            .filter_map(|index| self.memory.pages.get(index));
         if others.any(|page| page.notices.is_empty()) {
             self.name_as_written(cx, |page| {
                 page.keeper == Some(me) && page.deputy.is_none() && page.lost.is_none()
             });
         }
         if !lonely.is_empty() {
-            self.replicas.repair = Some(self.history.time().clone());
+            self.replicas.repair = Some(self.intervals.history.time().clone());
         }
         self.want_kept(cx);
         self.mind_the_bound(cx);
@@ -92,7 +95,7 @@ impl Release {
         if !self.replicas.on {
             return;
         }
-        let floor = self.history.floor();
+        let floor = self.intervals.history.floor();
         self.replicas.repair.take_if(|repair| floor.covers(repair));
         self.mind_partners(cx);
         self.wards_collected(cx);
@@ -104,18 +107,20 @@ impl Release {
 
     /// Names pages as if this node had written them: so the next round finds another keeper for each.
     pub(super) fn name_as_written(&mut self, cx: &mut Cx<'_>, pick: impl Fn(&Page) -> bool) {
-        let segment = self.segment;
+        let segment = self.rules.segment;
         let stowed = self
+            .memory
             .pages
             .which(|page| pick(page) && page.notices.is_empty() && page.copy == Copy::Stash);
         for index in stowed {
             self.open_miss(cx, index, None);
         }
         let kept = self
+            .memory
             .pages
             .which(|page| pick(page) && page.notices.is_empty() && page.copy == Copy::Frame);
         for index in &kept {
-            let Some(page) = self.pages.get_mut(index) else {
+            let Some(page) = self.memory.pages.get_mut(index) else {
                 continue;
             };
             if !page.twin {
@@ -123,11 +128,11 @@ impl Release {
                 let (pages, source) = ((segment, *index).into(), page.before_store());
                 cx.push(Effect::Diffs(DiffWork::Twin { pages, source }));
             }
-            self.pages.writes(*index);
+            self.memory.pages.writes(*index);
         }
         self.end_interval(cx);
         for index in kept {
-            self.make_diff(cx, index, true);
+            self.memory.make_diff(cx, index, true);
         }
     }
 
@@ -135,33 +140,32 @@ impl Release {
     /// does, since they were kept before the copy was sent: until all have told, such copies are out
     /// of sight.
     pub(super) fn doubt(&mut self, cx: &mut Cx<'_>) {
-        let doubtful = self.pages.which(|page| self.is_doubtful(cx, page));
+        let doubtful = self
+            .memory
+            .pages
+            .which(|page| self.intervals.is_doubtful(cx, page));
         if doubtful.is_empty() {
             return;
         }
         self.end_interval(cx);
         for index in doubtful {
             let framed = |page: &Page| page.copy == Copy::Frame;
-            if self.pages.get(&index).is_some_and(framed) {
-                self.stow(cx, index, true);
+            if self.memory.pages.get(&index).is_some_and(framed) {
+                self.memory.stow(cx, index, true);
             }
         }
         let peers = cx.shell.peers();
-        let known = self.history.time();
-        self.inquiries
+        let known = self.intervals.history.time();
+        self.intervals
+            .inquiries
             .ask_nodes(cx, known, None, (peers, OnReply::Doubts));
         self.check_goals(cx);
-    }
-
-    /// Whether the copy of a page has intervals of a gone node that this node does not know.
-    pub(super) fn is_doubtful(&self, cx: &Cx<'_>, page: &Page) -> bool {
-        page.copy != Copy::None && self.has_what_is_unknown(cx, page.notices.applied())
     }
 
     /// All nodes have told what they know of those that are gone.
     pub(super) fn end_doubts(&mut self, cx: &mut Cx<'_>) {
         self.drop_what_nobody_told(cx);
-        let waiting: Vec<PageIndex> = self.pages.which(|page| page.miss.is_some());
+        let waiting: Vec<PageIndex> = self.memory.pages.which(|page| page.miss.is_some());
         for index in waiting {
             self.go_on(cx, index);
         }

@@ -4,7 +4,7 @@
 //! - A node with intervals has chosen one backup, and keeps to it while that lives. It names each
 //!   interval to the backup (`Keep`), with its record, until that says that it has the diffs and has
 //!   learnt the record (`Kept`). What the backup does is in [`wards`](super::wards).
-//! - Nothing that leaves this node has an interval that is not kept: no news ([`Release::tellable`]), and
+//! - Nothing that leaves this node has an interval that is not kept: no news ([`Replicas::tellable`]), and
 //!   no copy ([`Release::waits_for_backup`]). So a token waits, and an arrival at a barrier.
 //! - What is collected is in the copies of two nodes, the page's keeper and its *deputy*. When a node
 //!   is gone, what it had is collected anew ([`repair`](super::repair)).
@@ -13,6 +13,7 @@
 //! diffs or in copies, or on one whose `unreplicated` is not zero; so a store that anybody has seen
 //! is seen after the death of one node.
 
+use super::history::History;
 use super::messages::{Body, CopyRequest, DiffRequest, Keep, Kept};
 use super::wards::Ward;
 use super::{Release, say};
@@ -67,6 +68,19 @@ pub(super) struct Replicas {
 }
 
 impl Replicas {
+    /// What other nodes may hear of: what this node knows, but for its own intervals that are not
+    /// kept.
+    pub(super) fn tellable<'a>(&self, history: &'a History, me: NodeId) -> Cow<'a, VectorTime> {
+        let time = history.time();
+        let kept = self.kept.max(history.floor().get(me));
+        if !self.on || time.get(me) <= kept {
+            return Cow::Borrowed(time);
+        }
+        let mut told = time.clone().without(me);
+        told.raise(me, kept);
+        Cow::Owned(told)
+    }
+
     /// The node that has the intervals of this one.
     pub(super) fn backup(&self) -> Option<NodeId> {
         self.backup
@@ -87,23 +101,10 @@ impl Replicas {
 }
 
 impl Release {
-    /// What other nodes may hear of: what this node knows, but for its own intervals that are not
-    /// kept.
-    pub(super) fn tellable(&self, me: NodeId) -> Cow<'_, VectorTime> {
-        let time = self.history.time();
-        let kept = self.replicas.kept.max(self.history.floor().get(me));
-        if !self.replicas.on || time.get(me) <= kept {
-            return Cow::Borrowed(time);
-        }
-        let mut told = time.clone().without(me);
-        told.raise(me, kept);
-        Cow::Owned(told)
-    }
-
     /// Whether all ended intervals of this node are kept; else `then` goes on when they are.
     pub(super) fn is_kept(&mut self, cx: &mut Cx<'_>, then: &Continuation) -> bool {
         self.want_kept(cx);
-        let last = self.history.time().get(cx.me());
+        let last = self.intervals.history.time().get(cx.me());
         if last <= self.replicas.kept {
             return true;
         }
@@ -114,16 +115,22 @@ impl Release {
     /// All ended intervals of this node are to be kept.
     pub(super) fn want_kept(&mut self, cx: &mut Cx<'_>) {
         if self.replicas.on {
-            self.replicas.wanted = self.history.time().get(cx.me());
+            self.replicas.wanted = self.intervals.history.time().get(cx.me());
             self.pump_keeps(cx);
         }
     }
 
     /// Whether a request for a copy has to wait, since the copy has an interval that is not kept.
     pub(super) fn waits_for_backup(&mut self, cx: &mut Cx<'_>, fetch: &CopyRequest) -> bool {
-        let page = self.pages.get(&fetch.page);
+        let page = self.memory.pages.get(&fetch.page);
         let last = page.map_or(0, |page| page.notices.applied().get(cx.me()));
-        if !self.replicas.on || last <= self.replicas.kept.max(self.history.floor().get(cx.me())) {
+        if !self.replicas.on
+            || last
+                <= self
+                    .replicas
+                    .kept
+                    .max(self.intervals.history.floor().get(cx.me()))
+        {
             return false;
         }
         let copies = &mut self.replicas.copies;
@@ -132,9 +139,9 @@ impl Release {
             copies.push(fetch.clone());
         }
         // Not here: what is kept already may serve the request again.
-        self.replicas.wanted = self.history.time().get(cx.me());
+        self.replicas.wanted = self.intervals.history.time().get(cx.me());
         if self.replicas.asked.is_none() {
-            cx.arm(cx.now, Timer::Segment(self.segment));
+            cx.arm(cx.now, Timer::Segment(self.rules.segment));
         }
         true
     }
@@ -146,8 +153,13 @@ impl Release {
             return;
         }
         let me = cx.me();
-        let last = self.history.time().get(me).min(self.replicas.wanted);
-        let collected = self.history.floor().get(me);
+        let last = self
+            .intervals
+            .history
+            .time()
+            .get(me)
+            .min(self.replicas.wanted);
+        let collected = self.intervals.history.floor().get(me);
         self.replicas.kept = self.replicas.kept.max(collected);
         let kept = self.replicas.kept;
         if self
@@ -166,7 +178,7 @@ impl Release {
                 None => {
                     // This node is alone: what it tells is on one node only, until there is another.
                     self.replicas.kept = last;
-                    self.replicas.repair = Some(self.history.time().clone());
+                    self.replicas.repair = Some(self.intervals.history.time().clone());
                     self.look_later(cx);
                 }
             }
@@ -179,14 +191,17 @@ impl Release {
         if self.replicas.looks.is_none_or(|at| at <= cx.now) {
             let at = cx.now + ALONE;
             self.replicas.looks = Some(at);
-            cx.arm(at, Timer::Segment(self.segment));
+            cx.arm(at, Timer::Segment(self.rules.segment));
         }
     }
 
     fn ask_to_keep(&mut self, cx: &mut Cx<'_>, backup: NodeId) {
         let me = cx.me();
         let wanted = self.replicas.wanted;
-        let mut records = self.history.next_of(me, self.replicas.kept, Keep::WEIGHT);
+        let mut records = self
+            .intervals
+            .history
+            .next_of(me, self.replicas.kept, Keep::WEIGHT);
         records.retain(|record| record.index <= wanted);
         let Some(upto) = records.last().map(|record| record.index) else {
             return;
@@ -200,34 +215,36 @@ impl Release {
             record.each_page().map(name)
         });
         let mut names: Vec<DiffName> = named.collect();
-        self.give_each(cx, &names);
+        self.memory.give_each(cx, &names);
         for name in &names {
-            self.make_named(cx, name);
+            self.memory.make_named(cx, name);
         }
-        names.retain(|name| self.diffs.has(name));
+        names.retain(|name| self.memory.diffs.has(name));
         names.truncate(PUSHED);
         for names in names.chunks(DiffRequest::LIMIT) {
             // The answer to nothing: the backup asks for what does not arrive.
             let request = cx.next_request();
-            self.send_diffs(cx, backup, request, names.to_vec(), u16::MAX);
+            self.memory
+                .send_diffs(cx, backup, request, names.to_vec(), u16::MAX);
         }
-        let backoff = cx.backoff(Timer::Segment(self.segment));
+        let backoff = cx.backoff(Timer::Segment(self.rules.segment));
         self.replicas.asked = Some((upto, backoff));
         self.send_keep(cx, backup, upto);
     }
 
     fn send_keep(&self, cx: &mut Cx<'_>, backup: NodeId, upto: u64) {
         let me = cx.me();
-        let mut records = self.history.next_of(me, self.replicas.kept, Keep::WEIGHT);
+        let mut records = self
+            .intervals
+            .history
+            .next_of(me, self.replicas.kept, Keep::WEIGHT);
         records.retain(|record| record.index <= upto);
         let keep = Keep {
             upto,
             records,
-            news: self
-                .history
-                .since(&self.heard.of(backup), &self.tellable(me)),
+            news: self.intervals.news_for(cx, backup, &self.replicas),
         };
-        say(cx, self.segment, backup, &Body::Keep(keep));
+        say(cx, self.rules.segment, backup, &Body::Keep(keep));
     }
 
     /// The backup has intervals.
@@ -236,7 +253,7 @@ impl Release {
         if self.replicas.backup != Some(from) || asked != Some(kept.upto) {
             return cx.emit(Event::Stale {});
         }
-        self.heard.knows(from, &kept.time);
+        self.intervals.heard.knows(from, &kept.time);
         self.end_asking(cx);
         self.replicas.kept = self.replicas.kept.max(kept.upto);
         self.pump_keeps(cx);
@@ -245,7 +262,9 @@ impl Release {
     /// Another node knows this much: of this node's intervals only those that the backup had first,
     /// though its answer may be lost.
     pub(super) fn others_know(&mut self, cx: &mut Cx<'_>, time: &VectorTime) {
-        let known = time.get(cx.me()).min(self.history.time().get(cx.me()));
+        let known = time
+            .get(cx.me())
+            .min(self.intervals.history.time().get(cx.me()));
         if self.replicas.on && known > self.replicas.kept {
             self.replicas.kept = known;
             self.pump_keeps(cx);
@@ -254,7 +273,7 @@ impl Release {
 
     fn end_asking(&mut self, cx: &mut Cx<'_>) {
         if let Some((_, backoff)) = self.replicas.asked.take() {
-            cx.end(&backoff, Timer::Segment(self.segment));
+            cx.end(&backoff, Timer::Segment(self.rules.segment));
         }
     }
 
@@ -269,7 +288,12 @@ impl Release {
 
     pub(super) fn choose_backup(&self, cx: &Cx<'_>) -> Option<NodeId> {
         let since = peer::REPLICAS_VERSION;
-        backup::choose(cx, self.heard.nodes(), &self.replicas.leavers, since)
+        backup::choose(
+            cx,
+            self.intervals.heard.nodes(),
+            &self.replicas.leavers,
+            since,
+        )
     }
 
     /// The coordinator leads the segment when its home is gone: it is told of it.
@@ -283,7 +307,7 @@ impl Release {
     }
 
     fn introduce(&self, cx: &mut Cx<'_>, to: NodeId) {
-        let segment = self.segment;
+        let segment = self.rules.segment;
         cx.ready(Continuation::Introduce { to, segment });
     }
 
@@ -311,8 +335,8 @@ impl Release {
 
     /// A member is gone. Returns whether something is on one node only because of that.
     pub(super) fn replica_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) -> bool {
-        let (me, floor) = (cx.me(), self.history.floor());
-        let mut endangered = self.history.time().get(node) > floor.get(node);
+        let (me, floor) = (cx.me(), self.intervals.history.floor());
+        let mut endangered = self.intervals.history.time().get(node) > floor.get(node);
         let replicas = &mut self.replicas;
         // What it had announced and not told completely, nobody will ever know.
         replicas.wards.remove(&node);
@@ -331,7 +355,7 @@ impl Release {
         if !self.replicas.on {
             return;
         }
-        let timer = Timer::Segment(self.segment);
+        let timer = Timer::Segment(self.rules.segment);
         if let Some((upto, mut backoff)) = self.replicas.asked.take() {
             let due = cx.fire(&mut backoff, timer);
             self.replicas.asked = Some((upto, backoff));

@@ -2,7 +2,7 @@
 //! take a datagram of their own.
 
 use super::messages::{Body, CopyRequest, CopyRequests, DiffRequest};
-use super::{Release, say};
+use super::say;
 use crate::shell::Cx;
 use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::DiffName;
@@ -61,19 +61,16 @@ impl Requests {
             }
         }
     }
-}
 
-impl Release {
-    /// Sends requests.
-    pub(super) fn send_requests(&self, cx: &mut Cx<'_>, requests: Requests) {
-        for (node, (request, diffs)) in requests.diffs {
+    /// Sends them; copies must have all of `floor`.
+    pub(super) fn send(self, cx: &mut Cx<'_>, segment: SegmentId, floor: &VectorTime) {
+        for (node, (request, diffs)) in self.diffs {
             let want = DiffRequest { request, diffs };
-            say(cx, self.segment, node, &Body::DiffRequest(want));
+            say(cx, segment, node, &Body::DiffRequest(want));
         }
-        let floor = self.history.floor();
-        for (node, copies) in requests.copies {
+        for (node, copies) in self.copies {
             for copies in copies.chunks(CopyRequests::LIMIT) {
-                ask_copies(cx, self.segment, node, (floor, copies));
+                ask_copies(cx, segment, node, (floor, copies));
             }
         }
     }

@@ -9,6 +9,7 @@
 //! named when an interval comes in which another node stored to it.
 
 use super::Release;
+use super::memory::Memory;
 use super::page::{Copy, Page};
 use crate::effect::{DiffWork, Effect, Mappings, PageRange, Rights, Source};
 use crate::prefetch::beside;
@@ -24,31 +25,31 @@ impl Release {
             return Vec::new();
         }
         let is_writable = |index: PageIndex| {
-            let page = self.pages.get(&index);
+            let page = self.memory.pages.get(&index);
             page.is_some_and(|page| page.rights == Rights::Write)
         };
         let (first, after) = beside(page, is_writable);
         let after = after.take_while(|page| self.stores_alone(*page));
         let after = after.collect();
-        self.pages.confirm_between(first, page);
+        self.memory.pages.confirm_between(first, page);
         after
     }
 
     /// Whether a store to a page needs no other node: its contents are here, or are zeros.
     pub(super) fn stores_alone(&self, page: PageIndex) -> bool {
         self.starts_from_zeros(page)
-            || (self.pages.get(&page)).is_some_and(Page::may_become_writable)
+            || (self.memory.pages.get(&page)).is_some_and(Page::may_become_writable)
     }
 
     /// Whether a page has no copy here, and zeros are all that it lacks.
     pub(super) fn starts_from_zeros(&self, page: PageIndex) -> bool {
         let untouched =
             |page: &Page| page.copy == Copy::None && page.notices.is_empty() && page.miss.is_none();
-        self.inquiries.is_synced()
-            && self.history.floor().is_empty()
-            && page.0 < self.size
+        self.intervals.inquiries.is_synced()
+            && self.intervals.history.floor().is_empty()
+            && page.0 < self.rules.size
             && !self.collector.leaves()
-            && self.pages.get(&page).is_none_or(untouched)
+            && self.memory.pages.get(&page).is_none_or(untouched)
     }
 
     /// Gives a mapping the right to store to these pages, each of which
@@ -58,34 +59,36 @@ impl Release {
             .iter()
             .copied()
             .partition(|page| self.starts_from_zeros(*page));
-        for pages in PageRange::of(self.segment, &zeros) {
-            self.fill_ahead(cx, mapping, pages, Rights::Write);
+        for pages in PageRange::of(self.rules.segment, &zeros) {
+            self.memory.fill_ahead(cx, mapping, pages, Rights::Write);
         }
         for index in &here {
-            if let Some(page) = self.pages.get_mut(index) {
+            if let Some(page) = self.memory.pages.get_mut(index) {
                 page.is_stored_to(false);
             }
-            self.prepare_store(cx, *index);
+            self.memory.prepare_store(cx, *index);
         }
-        for pages in PageRange::of(self.segment, &here) {
-            self.map_ahead(cx, mapping, pages, Rights::Write);
+        for pages in PageRange::of(self.rules.segment, &here) {
+            self.memory.map_ahead(cx, mapping, pages, Rights::Write);
         }
         for page in pages {
-            self.pages.guess(*page);
+            self.memory.pages.guess(*page);
         }
     }
 
     /// Gives a mapping the right to load from these pages, which start from zeros. Whether they are used
     /// must show by a fault the next time.
     pub(super) fn load_ahead(&mut self, cx: &mut Cx<'_>, mapping: MappingId, pages: &[PageIndex]) {
-        for pages in PageRange::of(self.segment, pages) {
-            self.fill_ahead(cx, mapping, pages, Rights::Read);
+        for pages in PageRange::of(self.rules.segment, pages) {
+            self.memory.fill_ahead(cx, mapping, pages, Rights::Read);
             for (_, index) in pages.iter() {
-                self.pages.page(index).believed = true;
+                self.memory.pages.page(index).believed = true;
             }
         }
     }
+}
 
+impl Memory {
     /// Pages start from zeros, with these rights.
     fn fill_ahead(
         &mut self,

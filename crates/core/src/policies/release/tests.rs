@@ -9,7 +9,7 @@ use crate::time::Time;
 use core::fmt::Write as _;
 use core::time::Duration;
 use messages::{CopyRequest, CopyRequests, IntervalRecord, PageRun};
-use pagemesh_wire::peer::{DiffName, Diffs};
+use pagemesh_wire::peer::{DiffName, Diffs, Spread};
 use pagemesh_wire::{MappingId, RequestId, VectorTime};
 
 const ME: NodeId = NodeId(2);
@@ -138,7 +138,7 @@ impl Bench {
 
     /// The next interval of the other node.
     fn next(&self) -> u64 {
-        self.policy.history.time().get(OTHER) + 1
+        self.policy.intervals.history.time().get(OTHER) + 1
     }
 
     /// The other node has written the page.
@@ -192,7 +192,7 @@ impl Bench {
 
     /// The other node requests the last diff of this one.
     fn diff_requested(&mut self) {
-        let interval = self.policy.history.time().get(ME);
+        let interval = self.policy.intervals.history.time().get(ME);
         let diffs = vec![DiffName {
             page: PAGE,
             node: ME,
@@ -215,14 +215,14 @@ impl Bench {
 
     /// Everything known is collected.
     fn collect(&mut self) {
-        let time = self.policy.history.time().clone();
+        let time = self.policy.intervals.history.time().clone();
         self.with(|policy, cx| policy.forget(cx, &time));
     }
 }
 
 /// The name of the page's state.
 fn state(bench: &Bench) -> &'static str {
-    let Some(page) = bench.policy.pages.get(&PAGE) else {
+    let Some(page) = bench.policy.memory.pages.get(&PAGE) else {
         return "unknown";
     };
     match (page.copy, page.miss.is_some(), page.twin, page.undiffed) {
@@ -232,7 +232,7 @@ fn state(bench: &Bench) -> &'static str {
         (Copy::Stash, true, ..) => "awaiting diffs",
         (Copy::Frame, _, false, _) if page.rights == Rights::None => "whole, not mapped",
         (Copy::Frame, _, false, _) => "clean",
-        (Copy::Frame, _, true, None) if bench.policy.pages.is_kept_writable(PAGE) => {
+        (Copy::Frame, _, true, None) if bench.policy.memory.pages.is_kept_writable(PAGE) => {
             "kept writable"
         }
         (Copy::Frame, _, true, None) if page.returns > 0 => "dirty again",
@@ -392,7 +392,12 @@ fn named_to_stay(bench: &mut Bench) {
 fn a_copy_of_a_page_that_stays_writable_makes_no_diff() {
     let mut bench = Bench::new();
     named_to_stay(&mut bench);
-    let page = bench.policy.pages.get(&PAGE).expect("it was stored to");
+    let page = bench
+        .policy
+        .memory
+        .pages
+        .get(&PAGE)
+        .expect("it was stored to");
     assert!(page.stays_writable() && page.rights == Rights::Write);
     bench.done.clear();
     bench.copy_requested();
@@ -432,7 +437,7 @@ fn copies_of_a_hot_page_do_not_cost_a_fault_each() {
     );
     assert_eq!(done, [given.clone(), given, kept.clone(), kept]);
     // One of many that became writable by the fault of another.
-    let page = |bench: &mut Bench| bench.policy.pages.page(PAGE).clone();
+    let page = |bench: &mut Bench| bench.policy.memory.pages.page(PAGE).clone();
     let mut of_walk = page(&mut bench);
     (of_walk.undiffed, of_walk.rights) = (Some(1), Rights::Read);
     of_walk.is_stored_to(false);
@@ -462,13 +467,15 @@ fn where_there_are_replicas_pages_kept_writable_are_looked_at_first() {
     for (replicas, looked_at) in [(false, vec![]), (true, vec![PAGE])] {
         let mut bench = Bench::new();
         named_to_stay(&mut bench);
-        bench.policy.replicas.on = replicas;
+        if replicas {
+            bench.policy.keep_replicas(1).expect("the policy has them");
+        }
         bench.diff_requested();
         assert_eq!(state(&bench), "kept writable");
         assert_eq!(bench.policy.kept_writable().others, looked_at);
         // A look that finds it unchanged spares it; without one it is named.
         let untouched = looked_at.iter().copied().collect();
-        let named = bench.policy.pages.written(&untouched);
+        let named = bench.policy.memory.pages.written(&untouched);
         assert_eq!(named.contains(&PAGE), !replicas);
     }
 }

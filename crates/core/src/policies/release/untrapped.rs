@@ -18,10 +18,10 @@ impl Release {
                 continue;
             }
             for (_, index) in range.iter() {
-                let page = self.pages.page(index);
+                let page = self.memory.pages.page(index);
                 (page.copy, page.rights) = (Copy::Frame, Rights::Write);
                 page.blank = true;
-                let _ = self.pages.begin_twin(index);
+                let _ = self.memory.pages.begin_twin(index);
             }
             let pages = *range;
             cx.push(Effect::Diffs(DiffWork::Twin { pages, source }));

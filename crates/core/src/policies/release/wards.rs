@@ -66,11 +66,11 @@ impl Release {
             records,
             news,
         } = keep;
-        if !self.replicas.on || !are_of(from, upto, &records, self.size) {
+        if !self.replicas.on || !are_of(from, upto, &records, self.rules.size) {
             return cx.emit(Event::Malformed {});
         }
         if self.collector.leaves() {
-            return say(cx, self.segment, from, &Body::Leaving);
+            return say(cx, self.rules.segment, from, &Body::Leaving);
         }
         self.take_in(cx, from, &news);
         let ward = self.replicas.wards.entry(from).or_default();
@@ -94,8 +94,9 @@ impl Release {
             };
             record.each_page().map(name)
         });
-        let floor = self.history.floor();
-        let lacks = |name: &DiffName| !floor.has(name.node, name.interval) && !self.diffs.has(name);
+        let floor = self.intervals.history.floor();
+        let lacks =
+            |name: &DiffName| !floor.has(name.node, name.interval) && !self.memory.diffs.has(name);
         ward.missing = names.filter(lacks).collect();
     }
 
@@ -114,15 +115,15 @@ impl Release {
                 request: cx.next_request(),
                 diffs: diffs.to_vec(),
             };
-            say(cx, self.segment, from, &Body::DiffRequest(want));
+            say(cx, self.rules.segment, from, &Body::DiffRequest(want));
         }
     }
 
     /// Whether a diff is of a ward, and not collected.
     pub(super) fn is_of_ward(&self, name: &DiffName) -> bool {
         self.replicas.wards.contains_key(&name.node)
-            && name.page.0 < self.size
-            && !self.history.floor().has(name.node, name.interval)
+            && name.page.0 < self.rules.size
+            && !self.intervals.history.floor().has(name.node, name.interval)
     }
 
     /// Diffs of wards have arrived.
@@ -151,7 +152,7 @@ impl Release {
             return;
         }
         let before = ward.before();
-        if !self.history.time().covers(&before) {
+        if !self.intervals.history.time().covers(&before) {
             if !core::mem::replace(&mut ward.inquires, true) {
                 self.open_goal(cx, Some(before), node, OnReply::Ward(node));
             }
@@ -160,11 +161,19 @@ impl Release {
         let upto = ward.upto;
         let records = core::mem::take(&mut ward.records);
         self.learn_records(cx, node, records);
-        let knows = self.history.time().has(node, upto);
+        let knows = self.intervals.history.time().has(node, upto);
         if let Some(ward) = self.replicas.wards.get_mut(&node).filter(|_| knows) {
             ward.kept = ward.kept.max(upto);
-            let time = self.tellable(cx.me()).into_owned();
-            say(cx, self.segment, node, &Body::Kept(Kept { upto, time }));
+            let time = self
+                .replicas
+                .tellable(&self.intervals.history, cx.me())
+                .into_owned();
+            say(
+                cx,
+                self.rules.segment,
+                node,
+                &Body::Kept(Kept { upto, time }),
+            );
         }
     }
 
@@ -177,8 +186,8 @@ impl Release {
                     node,
                     interval: record.index,
                 };
-                if self.diffs.has(&name) && self.is_welcome(&name) {
-                    self.diffs.keep_early(name);
+                if self.memory.diffs.has(&name) && self.is_welcome(&name) {
+                    self.memory.diffs.keep_early(name);
                 }
             }
         }
@@ -197,7 +206,7 @@ impl Release {
             return;
         };
         ward.inquires = false;
-        if self.history.time().covers(&ward.before()) {
+        if self.intervals.history.time().covers(&ward.before()) {
             self.advance_ward(cx, node);
         }
     }
@@ -205,7 +214,7 @@ impl Release {
     /// Intervals were collected: their diffs are not missing any more.
     pub(super) fn wards_collected(&mut self, cx: &mut Cx<'_>) {
         let nodes: Vec<_> = self.replicas.wards.keys().copied().collect();
-        let floor = self.history.floor();
+        let floor = self.intervals.history.floor();
         for ward in self.replicas.wards.values_mut() {
             ward.missing
                 .retain(|name| !floor.has(name.node, name.interval));
@@ -220,7 +229,7 @@ impl Release {
 
     /// Whether this node has diffs of a ward that are not collected.
     pub(super) fn keeps_for_wards(&self) -> bool {
-        let floor = self.history.floor();
+        let floor = self.intervals.history.floor();
         let mut wards = self.replicas.wards.iter();
         wards.any(|(node, ward)| ward.kept > floor.get(*node))
     }
