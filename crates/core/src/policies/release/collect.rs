@@ -24,14 +24,14 @@ impl Release {
         match step {
             Collect::Know => {
                 // What is not kept yet is for the next round.
-                self.want_kept(cx);
+                self.backup(cx).want_kept();
                 let reached = Reply::Policy(Payload::of(
                     &*self.replicas.tellable(&self.intervals.history, cx.me()),
                 ));
                 cx.ready(Continuation::Answer(caller, reached));
             }
             Collect::Reach { time, keepers } => {
-                self.others_know(cx, &time);
+                self.backup(cx).others_know(&time);
                 if self.collector.reach(cx, caller, time.clone(), keepers) {
                     self.open_goal(cx, Some(time), caller.node, OnReply::Whole);
                 }

@@ -9,10 +9,10 @@
 //! repetition is served here.
 
 use super::messages::{Body, CopyRequest, CopyRequests};
-use super::{Release, say};
+use super::say;
+use super::serve::RequestContext;
 use crate::event::Event;
 use crate::limits::READS;
-use crate::shell::Cx;
 use crate::time::Time;
 use pagemesh_wire::{NodeId, PageIndex, RequestId};
 use serde::{Deserialize, Serialize};
@@ -70,19 +70,18 @@ impl Feeds {
     }
 }
 
-impl Release {
+impl RequestContext<'_, '_> {
     /// The pages of a burst that this node is to serve itself; the others are left to readers.
     pub(super) fn leave_to_readers(
         &mut self,
-        cx: &mut Cx<'_>,
         from: NodeId,
         many: &CopyRequests,
     ) -> Vec<(PageIndex, RequestId)> {
-        let few = many.copies.len() < usize::from(cx.pace().left_to_reader);
-        if few || cx.shell.spoken < SINCE {
+        let few = many.copies.len() < usize::from(self.cx.pace().left_to_reader);
+        if few || self.cx.shell.spoken < SINCE {
             return many.copies.clone();
         }
-        self.feeds.burst(cx.now);
+        self.feeds.burst(self.cx.now);
         let copies = many.copies.iter().copied();
         let own = copies.filter(|&(page, request)| {
             let fetch = CopyRequest {
@@ -92,18 +91,18 @@ impl Release {
                 floor: many.floor.clone(),
                 hops: LEFT,
             };
-            !self.leave_to_reader(cx, fetch)
+            !self.leave_to_reader(fetch)
         });
         own.collect()
     }
 
-    fn leave_to_reader(&mut self, cx: &mut Cx<'_>, fetch: CopyRequest) -> bool {
+    fn leave_to_reader(&mut self, fetch: CopyRequest) -> bool {
         let index = fetch.page;
-        if !self.has_copy(&fetch) || !cx.is_alive(fetch.reader) {
+        if !self.has_copy(&fetch) || !self.cx.is_alive(fetch.reader) {
             return false;
         }
         let page = self.memory.pages.get(&index);
-        let interval = page.and_then(|page| page.notices.of(cx.me()).next());
+        let interval = page.and_then(|page| page.notices.of(self.cx.me()).next());
         let next = Reader {
             node: fetch.reader,
             interval,
@@ -111,40 +110,24 @@ impl Release {
         let Some(before) = self.feeds.comes_last(index, next) else {
             return false;
         };
-        let current = before.interval == interval && cx.is_alive(before.node);
-        if !current || [fetch.reader, cx.me()].contains(&before.node) {
+        let current = before.interval == interval && self.cx.is_alive(before.node);
+        if !current || [fetch.reader, self.cx.me()].contains(&before.node) {
             return false;
         }
         let segment = self.rules.segment;
         self.push.copied(fetch.reader, index, interval);
-        say(cx, segment, before.node, &Body::CopyRequest(fetch));
-        cx.emit(Event::CopyLeftToReader {
+        say(self.cx, segment, before.node, &Body::CopyRequest(fetch));
+        self.cx.emit(Event::CopyLeftToReader {
             segment,
             page: index,
         });
         true
     }
 
-    /// A request was left to this node, which has no copy yet: it waits for that. Otherwise it is lost,
-    /// and is repeated to the node that left it.
-    pub(super) fn wait_for_copy(&mut self, fetch: CopyRequest) {
-        if let Some(miss) = self.memory.pages.miss(fetch.page) {
-            miss.readers.retain(|other| other.reader != fetch.reader);
-            miss.readers.push(fetch);
-        }
-    }
-
-    /// A page is whole: its copy goes to those who waited for it.
-    pub(super) fn serve_readers(&mut self, cx: &mut Cx<'_>, readers: Vec<CopyRequest>) {
-        for fetch in readers {
-            self.fetch(cx, fetch);
-        }
-    }
-
     /// A request that was left to a node which does not know the segment any more.
-    pub(super) fn left_in_vain(&mut self, cx: &mut Cx<'_>, to: NodeId, fetch: CopyRequest) {
+    pub(super) fn left_in_vain(&mut self, to: NodeId, fetch: CopyRequest) {
         self.feeds.forget(to);
         let hops = CAME_BACK;
-        self.fetch(cx, CopyRequest { hops, ..fetch });
+        self.fetch(CopyRequest { hops, ..fetch });
     }
 }

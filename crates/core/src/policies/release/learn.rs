@@ -76,7 +76,7 @@ impl Release {
         if from == cx.home(self.rules.segment) && self.intervals.history.time().covers(&news.goal) {
             self.intervals.heard.home_told(&news.goal);
         }
-        self.others_know(cx, &news.goal);
+        self.backup(cx).others_know(&news.goal);
         self.check_goals(cx);
         self.mind_the_bound(cx);
     }
@@ -100,7 +100,7 @@ impl Release {
         if cx.shell.view.epoch < inquire.epoch {
             return;
         }
-        self.others_know(cx, &inquire.time);
+        self.backup(cx).others_know(&inquire.time);
         let told = IntervalReply {
             request: inquire.request,
             news: self.intervals.news_after(cx, &inquire.time, &self.replicas),

@@ -27,7 +27,7 @@ impl Release {
         self.collector.leave();
         self.prefetch.willneed_ranges.clear();
         // Only what is kept can be collected.
-        self.want_kept(cx);
+        self.backup(cx).want_kept();
         if self.round.is_under_way() {
             return waiting + 1;
         }
@@ -36,7 +36,7 @@ impl Release {
         }
         if self.collector.time().is_none() {
             self.give_up_pages(cx, me);
-            self.want_kept(cx);
+            self.backup(cx).want_kept();
         }
         self.mind_the_bound(cx);
         waiting + 1

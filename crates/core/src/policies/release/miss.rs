@@ -164,7 +164,10 @@ impl Release {
             cx.end(&miss.backoff, timer);
             self.memory.map(cx, index, &miss.faults);
             self.came_ahead(cx, index, &miss);
-            self.serve_readers(cx, miss.readers);
+            let mut requests = self.requests(cx);
+            for fetch in miss.readers {
+                requests.fetch(fetch);
+            }
         }
         self.collector.is_whole(cx, index);
     }

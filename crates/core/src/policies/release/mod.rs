@@ -140,9 +140,9 @@ impl Release {
         let written = self.memory.pages.written(&untouched);
         let named = self.end_interval_of(cx, &written);
         self.memory.pages.named_at(barrier.is_some(), &named);
-        self.show_use(cx);
+        self.pushes(cx).show_use();
         let holder = Some(to).filter(|_| barrier.is_none());
-        self.push(cx, holder, &named);
+        self.pushes(cx).push(holder, &named);
     }
 
     /// The present interval ends, unless that was [prepared](SyncHooks::prepare), and a node that
@@ -172,15 +172,15 @@ impl Release {
             None => cx.emit(Event::Malformed {}),
             Some(Body::IntervalRequest(inquire)) => self.inquired(cx, from, &inquire),
             Some(Body::IntervalReply(told)) => self.told(cx, from, &told),
-            Some(Body::CopyRequest(fetch)) => self.fetch(cx, fetch),
-            Some(Body::CopyRequests(many)) => self.fetch_many(cx, from, &many),
+            Some(Body::CopyRequest(fetch)) => self.requests(cx).fetch(fetch),
+            Some(Body::CopyRequests(many)) => self.requests(cx).fetch_many(from, &many),
             Some(Body::CopyReply(base)) => self.base(cx, from, &base),
-            Some(Body::DiffRequest(want)) => self.wanted(cx, from, &want),
+            Some(Body::DiffRequest(want)) => self.requests(cx).wanted(from, &want),
             Some(Body::DiffMissing(absent)) => self.absent(cx, from, &absent),
             Some(Body::Full(full)) => self.somebody_is_full(cx, from, &full.floor, full.leaving),
             Some(Body::Keep(keep)) => self.keep(cx, from, keep),
-            Some(Body::Kept(kept)) => self.kept(cx, from, &kept),
-            Some(Body::Leaving) => self.backup_leaves(cx, from),
+            Some(Body::Kept(kept)) => self.backup(cx).kept(from, &kept),
+            Some(Body::Leaving) => self.backup(cx).leaves(from),
         }
     }
 
@@ -207,7 +207,7 @@ impl Release {
                 }
             }
             Some(Body::CopyRequest(fetch)) if fetch.hops == feeds::LEFT => {
-                self.left_in_vain(cx, from, fetch);
+                self.requests(cx).left_in_vain(from, fetch);
             }
             Some(Body::CopyRequest(fetch)) => {
                 let base = no_copy(fetch.page, fetch.request);
@@ -217,7 +217,7 @@ impl Release {
                     say(cx, self.rules.segment, fetch.reader, &Body::CopyReply(base));
                 }
             }
-            Some(Body::Keep(_)) => self.backup_knows_nothing(cx, from),
+            Some(Body::Keep(_)) => self.backup(cx).knows_nothing(from),
             _ => cx.emit(Event::Stale {}),
         }
     }
@@ -226,9 +226,9 @@ impl Release {
         self.intervals.heard.gone(node);
         self.push.gone(node);
         self.sizes.gone(node);
-        let endangered = self.replicas.on && self.replica_gone(cx, node);
+        let endangered = self.replicas.on && self.backup(cx).gone(node);
         if self.replicas.on {
-            self.introduce_coordinator(cx);
+            self.replicas.introduce_coordinator(cx, self.rules.segment);
             self.mind_partners(cx);
             self.doubt(cx);
         } else {
@@ -245,7 +245,7 @@ impl Release {
             self.helper_gone(cx, index, node);
         }
         self.repair(cx, endangered);
-        self.pump_keeps(cx);
+        self.backup(cx).pump();
     }
 
     /// This node is no member any more: its pages are invalid.
@@ -254,7 +254,7 @@ impl Release {
         self.intervals.inquiries.clear();
         self.collector.clear();
         self.round.give_up();
-        self.forget_replicas(cx);
+        self.replicas.forget(cx, self.rules.segment);
         self.prefetch = Prefetch::default();
         for (page, state) in self.memory.pages.invalidate_all() {
             let keep = false;
@@ -370,7 +370,9 @@ impl Hooks for Release {
                     .due(cx, self.intervals.history.time());
                 self.report_due(cx);
                 self.make_more_whole(cx);
-                self.replicas_due(cx);
+                if self.backup(cx).due() {
+                    self.repair(cx, false);
+                }
             }
         }
     }
@@ -507,13 +509,13 @@ impl SyncHooks for Release {
                 self.end_for(cx, home, Some(untouched));
             }
         }
-        self.is_kept(cx, then)
+        self.backup(cx).is_kept(then)
     }
 
     fn release(&mut self, cx: &mut Cx<'_>, to: NodeId, request: &Payload) -> Payload {
         let known = request.read().unwrap_or_default();
         let news = self.release_to(cx, (to, &known), None);
-        self.attach(cx, to, &news);
+        self.pushes(cx).attach(to, &news);
         Payload::of(&news)
     }
 
@@ -558,7 +560,7 @@ impl SyncHooks for Release {
 
     fn depart(&mut self, cx: &mut Cx<'_>, to: NodeId) -> Payload {
         let news = self.intervals.news_for(cx, to, &self.replicas);
-        self.attach(cx, to, &news);
+        self.pushes(cx).attach(to, &news);
         Payload::of(&news)
     }
 

@@ -1,5 +1,6 @@
 //! The pages of a segment that this node knows, and what is counted of all of them.
 
+use super::messages::CopyRequest;
 use super::page::{Miss, Page};
 use crate::effect::Source;
 use crate::limits::PAGES_NAMED;
@@ -47,6 +48,15 @@ impl Pages {
     /// The page being made whole.
     pub(super) fn miss(&mut self, index: PageIndex) -> Option<&mut Miss> {
         self.table.get_mut(&index)?.miss.as_deref_mut()
+    }
+
+    /// A request was left to this node, which has no copy yet: it waits for that. Otherwise it is lost,
+    /// and is repeated to the node that left it.
+    pub(super) fn wait_for_copy(&mut self, fetch: CopyRequest) {
+        if let Some(miss) = self.miss(fetch.page) {
+            miss.readers.retain(|other| other.reader != fetch.reader);
+            miss.readers.push(fetch);
+        }
     }
 
     /// Number of known pages.

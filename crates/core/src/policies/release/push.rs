@@ -6,8 +6,13 @@
 //! place, without a fault.
 
 use super::diff_requests::LOOK_AROUND;
+use super::intervals::Intervals;
+use super::memory::Memory;
 use super::messages::{Body, DiffRequest, IntervalReply, News};
 use super::page::{Copy, Page};
+use super::push_credit::PushCredit;
+use super::replicas::Replicas;
+use super::rules::Rules;
 use super::{Release, say};
 use crate::effect::{DiffWork, Effect};
 use crate::limits::{ATTACHED, ATTACHED_BYTES, EARLY, PUSHED};
@@ -20,12 +25,35 @@ use pagemesh_wire::{MappingId, NodeId, PageIndex, RequestId};
 /// did not send (at a lock that another node took), and the new one.
 const AT_ONCE: usize = 2;
 
-/// At the node that makes diffs.
+/// The diffs of this node, and the nodes that they are pushed to.
+pub(super) struct PushContext<'a, 'b> {
+    cx: &'a mut Cx<'b>,
+    rules: Rules,
+    intervals: &'a Intervals,
+    memory: &'a mut Memory,
+    push: &'a mut PushCredit,
+    replicas: &'a Replicas,
+}
+
 impl Release {
+    /// Opens what is pushed.
+    pub(super) fn pushes<'a, 'b>(&'a mut self, cx: &'a mut Cx<'b>) -> PushContext<'a, 'b> {
+        PushContext {
+            cx,
+            rules: self.rules,
+            intervals: &self.intervals,
+            memory: &mut self.memory,
+            push: &mut self.push,
+            replicas: &self.replicas,
+        }
+    }
+}
+
+impl PushContext<'_, '_> {
     /// A node is about to get news because it acquires. With `hybrid`, small diffs are sent ahead
     /// of the news (TB4).
-    pub(super) fn attach(&mut self, cx: &mut Cx<'_>, to: NodeId, news: &News) {
-        if self.rules.spread != Spread::Hybrid || to == cx.me() {
+    pub(super) fn attach(&mut self, to: NodeId, news: &News) {
+        if self.rules.spread != Spread::Hybrid || to == self.cx.me() {
             return;
         }
         let named = news.records.iter().flat_map(|record| {
@@ -40,33 +68,33 @@ impl Release {
             .filter(|name| self.push.is_subscribed(to, name.page))
             .take(ATTACHED)
             .collect();
-        self.push_diffs(cx, to, named, ATTACHED_BYTES);
+        self.push_diffs(to, named, ATTACHED_BYTES);
     }
 
     /// An interval has ended that names these pages, because this node releases to one node, or at
     /// a barrier to all. With `eager`, all subscribers get the diffs now (T20); with `lazy`, those
     /// released to.
-    pub(super) fn push(&mut self, cx: &mut Cx<'_>, to: Option<NodeId>, named: &[(PageIndex, u64)]) {
+    pub(super) fn push(&mut self, to: Option<NodeId>, named: &[(PageIndex, u64)]) {
         match (self.rules.spread, to) {
             (Spread::Hybrid | Spread::Invalidate, _) => {}
-            (Spread::Eager, _) => self.push_eagerly(cx, named),
+            (Spread::Eager, _) => self.push_eagerly(named),
             (Spread::Lazy, Some(to)) => {
                 let pages = named.iter().map(|(page, _)| *page);
                 let due = pages.filter(|page| self.push.is_subscribed(to, *page));
                 let due = due.collect();
-                self.push_on_credit(cx, to, due);
+                self.push_on_credit(to, due);
             }
             (Spread::Lazy, None) => {
                 for (to, pages) in self.push.take_due() {
-                    self.push_on_credit(cx, to, pages);
+                    self.push_on_credit(to, pages);
                 }
             }
         }
     }
 
-    fn push_eagerly(&mut self, cx: &mut Cx<'_>, named: &[(PageIndex, u64)]) {
-        let me = cx.me();
-        for to in cx.shell.peers().iter() {
+    fn push_eagerly(&mut self, named: &[(PageIndex, u64)]) {
+        let me = self.cx.me();
+        for to in self.cx.shell.peers().iter() {
             let name = |(page, interval): &(PageIndex, u64)| DiffName {
                 page: *page,
                 node: me,
@@ -81,20 +109,20 @@ impl Release {
             if names.is_empty() {
                 continue;
             }
-            self.push_diffs(cx, to, names, u16::MAX);
+            self.push_diffs(to, names, u16::MAX);
             let told = IntervalReply {
                 request: RequestId::NONE,
-                news: self.intervals.news_for(cx, to, &self.replicas),
+                news: self.intervals.news_for(self.cx, to, &self.replicas),
             };
-            say(cx, self.rules.segment, to, &Body::IntervalReply(told));
+            say(self.cx, self.rules.segment, to, &Body::IntervalReply(told));
         }
     }
 
-    fn push_on_credit(&mut self, cx: &mut Cx<'_>, to: NodeId, pages: Vec<PageIndex>) {
-        if !cx.is_alive(to) {
+    fn push_on_credit(&mut self, to: NodeId, pages: Vec<PageIndex>) {
+        if !self.cx.is_alive(to) {
             return;
         }
-        let me = cx.me();
+        let me = self.cx.me();
         let mut names = Vec::new();
         for index in pages {
             let Some(page) = self.memory.pages.get(&index) else {
@@ -116,27 +144,52 @@ impl Release {
             // arrive in time, the page is put out of sight then, and keeping it writable would only
             // name it once more.
             if page.staying.is_put_out_of_sight() && page.notices.any_but(me) {
-                self.memory.make_diff(cx, index, true);
+                self.memory.make_diff(self.cx, index, true);
             }
             names.extend(news);
         }
         if !names.is_empty() {
-            self.push_diffs(cx, to, names, u16::MAX);
+            self.push_diffs(to, names, u16::MAX);
         }
     }
 
     /// Pushes those of the diffs that are here or can be made here.
-    fn push_diffs(&mut self, cx: &mut Cx<'_>, to: NodeId, mut names: Vec<DiffName>, at_most: u16) {
+    fn push_diffs(&mut self, to: NodeId, mut names: Vec<DiffName>, at_most: u16) {
         if self.replicas.backup() == Some(to) {
             return; // it gets all diffs in any case
         }
         names.retain(|name| {
-            self.memory.make_named(cx, name);
+            self.memory.make_named(self.cx, name);
             self.memory.diffs.has(name)
         });
         for names in names.chunks(DiffRequest::LIMIT) {
             self.memory
-                .send_diffs(cx, to, RequestId::NONE, names.to_vec(), at_most);
+                .send_diffs(self.cx, to, RequestId::NONE, names.to_vec(), at_most);
+        }
+    }
+
+    /// Tells the nodes that pushed diffs which of them are used.
+    pub(super) fn show_use(&mut self) {
+        for (node, pages) in self.push.show() {
+            if !self.cx.is_alive(node) {
+                continue;
+            }
+            let name = |page: &PageIndex| {
+                let notices = &self.memory.pages.get(page)?.notices;
+                Some(DiffName {
+                    page: *page,
+                    node,
+                    interval: notices.applied().get(node),
+                })
+            };
+            let names: Vec<_> = pages.iter().filter_map(name).collect();
+            for diffs in names.chunks(DiffRequest::LIMIT) {
+                let want = DiffRequest {
+                    request: RequestId::NONE,
+                    diffs: diffs.to_vec(),
+                };
+                say(self.cx, self.rules.segment, node, &Body::DiffRequest(want));
+            }
         }
     }
 }
@@ -231,31 +284,6 @@ impl Release {
         for other in others {
             if self.open_ahead(cx, other, ahead) {
                 self.go_on(cx, other);
-            }
-        }
-    }
-
-    /// Tells the nodes that pushed diffs which of them are used.
-    pub(super) fn show_use(&mut self, cx: &mut Cx<'_>) {
-        for (node, pages) in self.push.show() {
-            if !cx.is_alive(node) {
-                continue;
-            }
-            let name = |page: &PageIndex| {
-                let notices = &self.memory.pages.get(page)?.notices;
-                Some(DiffName {
-                    page: *page,
-                    node,
-                    interval: notices.applied().get(node),
-                })
-            };
-            let names: Vec<_> = pages.iter().filter_map(name).collect();
-            for diffs in names.chunks(DiffRequest::LIMIT) {
-                let want = DiffRequest {
-                    request: RequestId::NONE,
-                    diffs: diffs.to_vec(),
-                };
-                say(cx, self.rules.segment, node, &Body::DiffRequest(want));
             }
         }
     }

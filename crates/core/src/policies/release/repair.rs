@@ -67,8 +67,13 @@ impl Release {
         if lonely.is_empty() && self.replicas.repair.is_none() {
             return;
         }
-        if self.choose_backup(cx).is_none() || self.collector.leaves() {
-            return self.look_later(cx);
+        if self
+            .replicas
+            .choose_backup(cx, &self.intervals.heard)
+            .is_none()
+            || self.collector.leaves()
+        {
+            return self.replicas.look_later(cx, self.rules.segment);
         }
         let mut others = lonely
             .iter()
@@ -81,13 +86,17 @@ impl Release {
         if !lonely.is_empty() {
             self.replicas.repair = Some(self.intervals.history.time().clone());
         }
-        self.want_kept(cx);
+        self.backup(cx).want_kept();
         self.mind_the_bound(cx);
     }
 
     /// Whether something is to be collected because it is perhaps on one node only.
     pub(super) fn wants_repair(&self, cx: &Cx<'_>) -> bool {
-        self.replicas.repair.is_some() && self.choose_backup(cx).is_some()
+        self.replicas.repair.is_some()
+            && self
+                .replicas
+                .choose_backup(cx, &self.intervals.heard)
+                .is_some()
     }
 
     /// Something was collected.
@@ -99,9 +108,9 @@ impl Release {
         self.replicas.repair.take_if(|repair| floor.covers(repair));
         self.mind_partners(cx);
         self.wards_collected(cx);
-        self.pump_keeps(cx);
+        self.backup(cx).pump();
         if self.unreplicated(cx.me()) > 0 {
-            self.look_later(cx);
+            self.replicas.look_later(cx, self.rules.segment);
         }
     }
 

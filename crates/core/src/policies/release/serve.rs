@@ -1,8 +1,13 @@
 //! Serves requests of other nodes for diffs and copies.
 
-use super::feeds::LEFT;
+use super::feeds::{Feeds, LEFT};
+use super::intervals::Intervals;
+use super::memory::Memory;
 use super::messages::{Body, CopyReply, CopyRequest, CopyRequests, DiffMissing, DiffRequest};
 use super::page::{Copy, Page};
+use super::push_credit::PushCredit;
+use super::replicas::Replicas;
+use super::rules::Rules;
 use super::{Release, envelope, say};
 use crate::effect::Source;
 use crate::event::Event;
@@ -10,13 +15,39 @@ use crate::shell::Cx;
 use pagemesh_wire::peer::{Contents, DiffName, Message};
 use pagemesh_wire::{NodeId, PageIndex, RequestId};
 
+/// A request of another node, with what serves it.
+pub(super) struct RequestContext<'a, 'b> {
+    pub(super) cx: &'a mut Cx<'b>,
+    pub(super) rules: Rules,
+    pub(super) intervals: &'a Intervals,
+    pub(super) memory: &'a mut Memory,
+    pub(super) replicas: &'a mut Replicas,
+    pub(super) push: &'a mut PushCredit,
+    pub(super) feeds: &'a mut Feeds,
+}
+
 impl Release {
-    /// A node requests diffs: those of this node are made now (T8).
-    pub(super) fn wanted(&mut self, cx: &mut Cx<'_>, from: NodeId, want: &DiffRequest) {
-        if want.diffs.len() > DiffRequest::LIMIT {
-            return cx.emit(Event::Malformed {});
+    /// Opens what serves requests.
+    pub(super) fn requests<'a, 'b>(&'a mut self, cx: &'a mut Cx<'b>) -> RequestContext<'a, 'b> {
+        RequestContext {
+            cx,
+            rules: self.rules,
+            intervals: &self.intervals,
+            memory: &mut self.memory,
+            replicas: &mut self.replicas,
+            push: &mut self.push,
+            feeds: &mut self.feeds,
         }
-        let me = cx.me();
+    }
+}
+
+impl RequestContext<'_, '_> {
+    /// A node requests diffs: those of this node are made now (T8).
+    pub(super) fn wanted(&mut self, from: NodeId, want: &DiffRequest) {
+        if want.diffs.len() > DiffRequest::LIMIT {
+            return self.cx.emit(Event::Malformed {});
+        }
+        let me = self.cx.me();
         if want.request == RequestId::NONE {
             return self.push.used_by(me, from, &want.diffs);
         }
@@ -27,9 +58,9 @@ impl Release {
         if self.replicas.backup() != Some(from) {
             self.push.requested(me, from, &known);
         }
-        self.memory.give_each(cx, &known);
+        self.memory.give_each(self.cx, &known);
         for name in &want.diffs {
-            self.memory.make_named(cx, name);
+            self.memory.make_named(self.cx, name);
         }
         let (names, absent): (Vec<DiffName>, Vec<DiffName>) = want
             .diffs
@@ -42,23 +73,28 @@ impl Release {
                 diffs: absent,
                 floor: self.intervals.history.floor().clone(),
             };
-            say(cx, self.rules.segment, from, &Body::DiffMissing(absent));
+            say(
+                self.cx,
+                self.rules.segment,
+                from,
+                &Body::DiffMissing(absent),
+            );
         }
         if !names.is_empty() {
             self.memory
-                .send_diffs(cx, from, want.request, names, u16::MAX);
+                .send_diffs(self.cx, from, want.request, names, u16::MAX);
         }
     }
 
     /// A node requests base copies.
-    pub(super) fn fetch_many(&mut self, cx: &mut Cx<'_>, from: NodeId, many: &CopyRequests) {
+    pub(super) fn fetch_many(&mut self, from: NodeId, many: &CopyRequests) {
         if many.copies.len() > CopyRequests::LIMIT {
-            return cx.emit(Event::Malformed {});
+            return self.cx.emit(Event::Malformed {});
         }
-        let own = self.leave_to_readers(cx, from, many);
+        let own = self.leave_to_readers(from, many);
         // All pages are protected before the first one is sent: the driver does it by one call.
         for (page, _) in &own {
-            self.memory.give_all(cx, *page);
+            self.memory.give_all(self.cx, *page);
         }
         for (page, request) in own {
             let fetch = CopyRequest {
@@ -68,32 +104,32 @@ impl Release {
                 floor: many.floor.clone(),
                 hops: 0,
             };
-            self.fetch(cx, fetch);
+            self.fetch(fetch);
         }
     }
 
     /// A node requests a base copy. A node without one forwards the request to the page's keeper.
-    pub(super) fn fetch(&mut self, cx: &mut Cx<'_>, fetch: CopyRequest) {
-        let (me, index) = (cx.me(), fetch.page);
-        if index.0 >= self.rules.size || fetch.reader == me || !cx.is_alive(fetch.reader) {
+    pub(super) fn fetch(&mut self, fetch: CopyRequest) {
+        let (me, index) = (self.cx.me(), fetch.page);
+        if index.0 >= self.rules.size || fetch.reader == me || !self.cx.is_alive(fetch.reader) {
             return;
         }
         let keeper = self.memory.pages.get(&index).and_then(|page| {
             let deputy = page
                 .deputy
-                .filter(|_| page.keeper.is_some_and(|one| cx.is_gone(one)));
+                .filter(|_| page.keeper.is_some_and(|one| self.cx.is_gone(one)));
             deputy.or(page.keeper)
         });
         if self.has_copy(&fetch) {
-            if !self.waits_for_backup(cx, &fetch) {
-                self.send_copy(cx, &fetch);
+            if !self.is_delayed(&fetch) {
+                self.send_copy(&fetch);
             }
             return;
         }
         if fetch.hops == LEFT {
-            return self.wait_for_copy(fetch);
+            return self.memory.pages.wait_for_copy(fetch);
         }
-        let home = cx.home(self.rules.segment) == me;
+        let home = self.cx.home(self.rules.segment) == me;
         let current = self.intervals.history.time().covers(&fetch.floor);
         match keeper {
             // A keeper that requests its own page has lost it together with a node.
@@ -101,21 +137,19 @@ impl Release {
                 if keeper != me
                     && keeper != fetch.reader
                     && fetch.hops == 0
-                    && cx.is_alive(keeper) =>
+                    && self.cx.is_alive(keeper) =>
             {
                 let hops = 1;
-                say(
-                    cx,
-                    self.rules.segment,
-                    keeper,
-                    &Body::CopyRequest(CopyRequest { hops, ..fetch }),
-                );
+                let said = Body::CopyRequest(CopyRequest { hops, ..fetch });
+                say(self.cx, self.rules.segment, keeper, &said);
             }
             None if home
                 && current
-                && self.intervals.has_keepers(cx, self.rules.segment.home()) =>
+                && self
+                    .intervals
+                    .has_keepers(self.cx, self.rules.segment.home()) =>
             {
-                self.send_base(cx, &fetch, Contents::Zero, None);
+                self.send_base(&fetch, Contents::Zero, None);
             }
             // Asked because the acting home does not know the keeper.
             None if !home
@@ -124,11 +158,19 @@ impl Release {
             {
                 // Otherwise what is collected is about to be told, and the request is repeated.
                 if self.intervals.history.floor().covers(&fetch.floor) {
-                    self.send_base(cx, &fetch, Contents::Zero, None);
+                    self.send_base(&fetch, Contents::Zero, None);
                 }
             }
-            _ => self.send_base(cx, &fetch, Contents::None, None),
+            _ => self.send_base(&fetch, Contents::None, None),
         }
+    }
+
+    /// Whether the copy has an interval that is not kept: the request waits for that.
+    fn is_delayed(&mut self, fetch: &CopyRequest) -> bool {
+        let page = self.memory.pages.get(&fetch.page);
+        let last = page.map_or(0, |page| page.notices.applied().get(self.cx.me()));
+        let of = (self.rules.segment, &self.intervals.history);
+        self.replicas.delay(self.cx, of, last, fetch)
     }
 
     /// Whether this node has a copy that serves the request.
@@ -142,19 +184,19 @@ impl Release {
 
     /// Sends this node's copy of a page, with all its own ended intervals in it and nothing of the
     /// present one.
-    fn send_copy(&mut self, cx: &mut Cx<'_>, fetch: &CopyRequest) {
+    fn send_copy(&mut self, fetch: &CopyRequest) {
         let (segment, index) = (self.rules.segment, fetch.page);
         let page = self.memory.pages.get(&index);
-        let last = page.and_then(|page| page.notices.of(cx.me()).next());
+        let last = page.and_then(|page| page.notices.of(self.cx.me()).next());
         if fetch.hops == LEFT {
             let page = index;
-            cx.emit(Event::CopySentOn { segment, page });
+            self.cx.emit(Event::CopySentOn { segment, page });
         }
-        self.memory.give_all(cx, index);
+        self.memory.give_all(self.cx, index);
         self.push.copied(fetch.reader, index, last);
         let given = |page: Option<&Page>| page.is_some_and(Page::is_given);
         if !given(self.memory.pages.get(&index)) {
-            self.memory.make_diff(cx, index, false);
+            self.memory.make_diff(self.cx, index, false);
         }
         let Some(page) = self.memory.pages.get(&index) else {
             return;
@@ -164,16 +206,10 @@ impl Release {
             _ if page.twin && !page.is_given() => Source::Twin,
             _ => Source::Frame,
         };
-        self.send_base(cx, fetch, Contents::Bytes, Some(source));
+        self.send_base(fetch, Contents::Bytes, Some(source));
     }
 
-    fn send_base(
-        &self,
-        cx: &mut Cx<'_>,
-        fetch: &CopyRequest,
-        contents: Contents,
-        source: Option<Source>,
-    ) {
+    fn send_base(&mut self, fetch: &CopyRequest, contents: Contents, source: Option<Source>) {
         let index: PageIndex = fetch.page;
         let page = self.memory.pages.get(&index);
         let mut applied = self.intervals.history.floor().clone();
@@ -192,6 +228,6 @@ impl Release {
             Some(_) => Message::PolicyPage(said),
             None => Message::Policy(said),
         };
-        cx.send_page(fetch.reader, message, page);
+        self.cx.send_page(fetch.reader, message, page);
     }
 }
