@@ -1,7 +1,7 @@
 //! Diffs that a page lacks: which nodes are asked for them, and what arrives (T15).
 
 use super::messages::{Body, DiffMissing, DiffRequest};
-use super::miss::is_out_of_reach;
+use super::miss::{MissContext, is_out_of_reach};
 use super::page::{Copy, Miss};
 use super::requests::Requests;
 use super::{Release, say};
@@ -9,53 +9,51 @@ use crate::effect::{DiffWork, Effect};
 use crate::shell::Cx;
 use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{DiffName, Diffs};
-use pagemesh_wire::{NodeId, NodeSet, PageIndex, RequestId};
+use pagemesh_wire::{NodeId, NodeSet, RequestId};
 use std::collections::BTreeSet;
 
 /// Pages that are considered after one that is needed, at most.
 pub(super) const LOOK_AROUND: usize = 64;
 
-impl Release {
+impl MissContext<'_, '_> {
     /// Requests diffs, together from as few nodes as possible. If no node has one of them, returns
     /// the node with which it was lost.
     pub(super) fn ask_diffs(
         &mut self,
-        cx: &mut Cx<'_>,
-        index: PageIndex,
         missing: &[DiffName],
         requests: &mut Requests,
     ) -> Option<NodeId> {
         let mut asks: SortedMap<NodeId, BTreeSet<DiffName>> = SortedMap::new();
-        let page = self.memory.pages.get(&index)?;
+        let page = self.memory.pages.get(&self.index)?;
         let miss = page.miss.as_deref()?;
         for name in missing.iter().filter(|name| !miss.awaits(name)) {
-            match self.helper(cx, miss, *name, missing) {
+            match self.helper(miss, *name, missing) {
                 Some(node) => {
                     let names = asks.entry(node).or_default();
                     if names.len() < DiffRequest::LIMIT {
                         names.insert(*name);
                     }
                 }
-                None if is_out_of_reach(cx, name.node) => {}
+                None if is_out_of_reach(self.cx, name.node) => {}
                 None => return Some(name.node),
             }
         }
         if !asks.is_empty() {
             let diffs = asks.values().map(BTreeSet::len).sum();
-            self.push.requests(index, diffs);
+            self.push.requests(self.index, diffs);
         }
         for (node, names) in asks {
             let open = requests.number(node, names.len());
-            let request = open.unwrap_or_else(|| cx.next_request());
+            let request = open.unwrap_or_else(|| self.cx.next_request());
             let mut diffs: Vec<_> = names.iter().copied().collect();
             if !requests.are_many() {
-                diffs.extend(self.companions(index, node, DiffRequest::LIMIT - names.len()));
+                diffs.extend(self.companions(node, DiffRequest::LIMIT - names.len()));
             }
-            if let Some(miss) = self.memory.pages.miss(index) {
+            if let Some(miss) = self.miss() {
                 miss.asked.insert(request, (node, names));
             }
             if let Some(want) = requests.diffs(node, request, diffs) {
-                say(cx, self.rules.segment, node, &Body::DiffRequest(want));
+                say(self.cx, self.rules.segment, node, &Body::DiffRequest(want));
             }
         }
         None
@@ -66,11 +64,11 @@ impl Release {
     /// requested together with the needed ones and kept until their pages are touched. No thread
     /// waits for them, and until such a page is used again no more of its diffs are requested in
     /// this way.
-    fn companions(&mut self, index: PageIndex, node: NodeId, most: usize) -> Vec<DiffName> {
+    fn companions(&mut self, node: NodeId, most: usize) -> Vec<DiffName> {
         let mut found = Vec::new();
         let mut asked = Vec::new();
-        for (other, page) in self.memory.pages.habits(index, LOOK_AROUND) {
-            if other == index || page.copy != Copy::Stash || !page.is_idle() {
+        for (other, page) in self.memory.pages.habits(self.index, LOOK_AROUND) {
+            if other == self.index || page.copy != Copy::Stash || !page.is_idle() {
                 continue;
             }
             let mut lacking = page.notices.pending(other);
@@ -90,16 +88,11 @@ impl Release {
 
     /// The node that is asked for a diff: the last that wrote the page after it, and so had it;
     /// else its writer; else, if that node is gone, any member.
-    fn helper(
-        &self,
-        cx: &Cx<'_>,
-        miss: &Miss,
-        name: DiffName,
-        missing: &[DiffName],
-    ) -> Option<NodeId> {
+    fn helper(&self, miss: &Miss, name: DiffName, missing: &[DiffName]) -> Option<NodeId> {
         let none = NodeSet::EMPTY;
         let absent = miss.absent.get(&name).unwrap_or(&none);
-        let may = |node: NodeId| node != cx.me() && cx.is_alive(node) && !absent.contains(node);
+        let may =
+            |node: NodeId| node != self.cx.me() && self.cx.is_alive(node) && !absent.contains(node);
         let early = (name.node, name.interval);
         let later = missing.iter().rev().find(|other| {
             let late = (other.node, other.interval);
@@ -113,9 +106,11 @@ impl Release {
         if may(name.node) {
             return Some(name.node);
         }
-        cx.shell.peers().iter().find(|node| may(*node))
+        self.cx.shell.peers().iter().find(|node| may(*node))
     }
+}
 
+impl Release {
     /// Diffs have arrived.
     pub(super) fn diffs(&mut self, cx: &mut Cx<'_>, from: NodeId, diffs: &Diffs) {
         let segment = self.rules.segment;

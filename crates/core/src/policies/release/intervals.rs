@@ -31,6 +31,11 @@ impl Intervals {
         }
     }
 
+    /// Asks a node for what it knows.
+    pub(super) fn inquire(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        self.inquiries.inquire(cx, self.history.time(), node);
+    }
+
     /// What a node lacks of what it may hear of.
     pub(super) fn news_for(&self, cx: &Cx<'_>, to: NodeId, replicas: &Replicas) -> News {
         self.news_after(cx, &self.heard.of(to), replicas)

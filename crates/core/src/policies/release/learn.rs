@@ -119,9 +119,7 @@ impl Release {
             self.intervals.inquiries.told_all(cx, from);
             self.check_goals(cx);
         } else if self.intervals.history.time().intervals() > before {
-            self.intervals
-                .inquiries
-                .inquire(cx, self.intervals.history.time(), from);
+            self.intervals.inquire(cx, from);
         }
     }
 

@@ -2,12 +2,21 @@
 //! [`super::copies`], the diffs it lacks are in [`super::diff_requests`].
 
 use super::Release;
+use super::collector::Collector;
+use super::diff_sizes::DiffSizes;
+use super::history::History;
+use super::intervals::Intervals;
+use super::memory::Memory;
+use super::messages::CopyReply;
 use super::page::{Copy, Miss, Page};
+use super::push_credit::PushCredit;
 use super::requests::Requests;
+use super::rules::Rules;
 use crate::backoff::Backoff;
 use crate::effect::{DiffWork, Effect, Source};
 use crate::shell::Cx;
 use crate::timers::Timer;
+use core::time::Duration;
 use pagemesh_wire::peer::{DiffName, Refusal};
 use pagemesh_wire::{NodeId, PageIndex};
 
@@ -34,62 +43,94 @@ pub(super) enum Need {
     Patience,
     /// These diffs.
     Diffs(Vec<DiffName>),
+    /// Nothing: it is in its frame.
+    Nothing,
     /// Nothing from other nodes: these diffs are to be merged.
     Merge(Vec<DiffName>),
     /// Something that no node has: the page is lost with this node.
     Lost(NodeId),
 }
 
-impl Release {
-    /// Does the next step for a page that is being made whole.
-    pub(super) fn go_on(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let mut requests = Requests::default();
-        self.go_on_with(cx, index, &mut requests);
-        requests.send(cx, self.rules.segment, self.intervals.history.floor());
+/// What has become of a page that is being made whole.
+pub(super) enum Outcome {
+    /// It waits for other nodes.
+    Waits,
+    /// It is whole with these contents, and these diffs.
+    Whole(Source, Vec<DiffName>),
+    /// It is in its frame already.
+    InFrame,
+    /// A modification of it is lost with a node.
+    Lost(NodeId),
+}
+
+/// A page that is being made whole, with what says what it lacks.
+pub(super) struct MissContext<'a, 'b> {
+    pub(super) cx: &'a mut Cx<'b>,
+    pub(super) rules: Rules,
+    pub(super) index: PageIndex,
+    pub(super) intervals: &'a mut Intervals,
+    pub(super) memory: &'a mut Memory,
+    pub(super) push: &'a mut PushCredit,
+    pub(super) sizes: &'a DiffSizes,
+    pub(super) collector: &'a Collector,
+}
+
+impl MissContext<'_, '_> {
+    pub(super) fn miss(&mut self) -> Option<&mut Miss> {
+        self.memory.pages.miss(self.index)
     }
 
-    /// As [`Release::go_on`], but what is to be requested is added to `requests`.
-    pub(super) fn go_on_with(
-        &mut self,
-        cx: &mut Cx<'_>,
-        index: PageIndex,
-        requests: &mut Requests,
-    ) {
-        let Some(page) = self.memory.pages.get(&index) else {
-            return;
+    /// Does the next step. What is to be requested is added to `requests`.
+    pub(super) fn go_on(&mut self, requests: &mut Requests) -> Outcome {
+        let Some(page) = self.memory.pages.get(&self.index) else {
+            return Outcome::Waits;
         };
-        let Some(miss) = &page.miss else { return };
-        match self.need(cx, index, page, miss) {
-            Need::Zeros => self.start_from_zeros(cx, index),
-            Need::CopyReply(from) => self.ask_base(cx, index, from, requests),
-            Need::Patience => {}
-            Need::Diffs(names) => {
-                if let Some(lost) = self.ask_diffs(cx, index, &names, requests) {
-                    self.is_lost(cx, index, lost);
-                }
+        let Some(miss) = &page.miss else {
+            return Outcome::Waits;
+        };
+        match self.need(page, miss) {
+            Need::Zeros => self.start_from_zeros(),
+            Need::CopyReply(from) => {
+                self.ask_base(from, requests);
+                Outcome::Waits
             }
-            Need::Merge(names) => self.merge(cx, index, names),
-            Need::Lost(with) => self.is_lost(cx, index, with),
+            Need::Patience => Outcome::Waits,
+            Need::Diffs(names) => match self.ask_diffs(&names, requests) {
+                Some(lost) => Outcome::Lost(lost),
+                None => Outcome::Waits,
+            },
+            Need::Nothing => Outcome::InFrame,
+            Need::Merge(names) => Outcome::Whole(Source::Stash, names),
+            Need::Lost(with) => Outcome::Lost(with),
         }
     }
 
-    fn need(&self, cx: &Cx<'_>, index: PageIndex, page: &Page, miss: &Miss) -> Need {
+    /// Does the next step, and sends what is to be requested.
+    pub(super) fn go_on_alone(&mut self) -> Outcome {
+        let mut requests = Requests::default();
+        let outcome = self.go_on(&mut requests);
+        let floor = self.intervals.history.floor();
+        requests.send(self.cx, self.rules.segment, floor);
+        outcome
+    }
+
+    fn need(&self, page: &Page, miss: &Miss) -> Need {
         if page.copy == Copy::Frame {
-            return Need::Merge(Vec::new());
+            return Need::Nothing;
         }
         if miss.base.is_some() || !self.intervals.inquiries.is_synced() {
             return Need::Patience;
         }
-        if self.replicas.on && self.intervals.is_doubtful(cx, page) {
+        if self.memory.replicated && self.intervals.is_doubtful(self.cx, page) {
             return Need::Patience;
         }
-        let pending = page.notices.pending(index);
+        let pending = page.notices.pending(self.index);
         if page.copy == Copy::None {
-            return self.need_base(cx, page, miss, &pending);
+            return self.need_base(page, miss, &pending);
         }
         // A backup has diffs that it never asked for.
-        let here = self.replicas.on && self.memory.diffs.has_all(&pending);
-        if !here && let Some(from) = self.prefers_copy(cx, (index, page), miss, &pending) {
+        let here = self.memory.replicated && self.memory.diffs.has_all(&pending);
+        if !here && let Some(from) = self.prefers_copy(page, miss, &pending) {
             return Need::CopyReply(from);
         }
         let missing: Vec<_> = pending
@@ -104,40 +145,71 @@ impl Release {
         }
     }
 
-    fn merge(&mut self, cx: &mut Cx<'_>, index: PageIndex, names: Vec<DiffName>) {
-        let Some(page) = self.memory.pages.get(&index) else {
-            return;
+    /// Repeats the requests, if that is due.
+    pub(super) fn due(&mut self) -> Outcome {
+        let timer = self.rules.timer(self.index);
+        let Some(miss) = self.memory.pages.miss(self.index) else {
+            return Outcome::Waits;
         };
-        if page.copy == Copy::Frame {
-            return self.serve_faults(cx, index);
+        let asked: Vec<NodeId> = miss.all_asked().collect();
+        if !self.cx.fire_to(asked, &mut miss.backoff, timer) {
+            return Outcome::Waits;
         }
-        self.finish(cx, index, Source::Stash, names);
-        let segment = self.rules.segment;
-        let page = index;
-        cx.push(Effect::DropStash { segment, page });
+        miss.asked.clear();
+        let Some((from, request)) = miss.base.take() else {
+            return self.go_on_alone();
+        };
+        // An answer that is still under way answers the repetition, too.
+        let floor = self.copy_floor();
+        self.request_copy(floor, (from, request));
+        Outcome::Waits
     }
 
-    /// The page is whole: fills its frame, and serves the accesses.
-    pub(super) fn finish(
+    /// Accesses that have waited longer than `patience` fail; the page is still made whole, for
+    /// later accesses.
+    pub(super) fn forsaken(&mut self, patience: Duration) {
+        let (now, page) = (self.cx.now, (self.rules.segment, self.index));
+        let why = self.cx.coordinator();
+        let late = |miss: &&mut Miss| now - miss.since >= patience;
+        let Some(miss) = self.memory.pages.miss(self.index).filter(late) else {
+            return;
+        };
+        for (mapping, _) in core::mem::take(&mut miss.faults) {
+            self.cx.fail(mapping, page, Refusal::NodeGone(why));
+        }
+    }
+
+    /// A node is gone, which may have been asked: another node is asked.
+    pub(super) fn helper_gone(&mut self, node: NodeId) -> Outcome {
+        let Some(miss) = self.miss() else {
+            return Outcome::Waits;
+        };
+        miss.base = miss.base.filter(|(asked, _)| *asked != node);
+        miss.asked.retain(|_, (asked, _)| *asked != node);
+        self.go_on_alone()
+    }
+}
+
+impl Memory {
+    /// A page is whole: fills its frame.
+    fn finish(
         &mut self,
         cx: &mut Cx<'_>,
+        history: &History,
         index: PageIndex,
-        source: Source,
-        names: Vec<DiffName>,
+        (source, names): (Source, Vec<DiffName>),
     ) {
-        let segment = self.rules.segment;
-        self.memory
-            .compare(cx, &self.intervals.history, index, &names);
-        let rules = self.memory.reductions.rules(index);
-        let Some(page) = self.memory.pages.get_mut(&index) else {
+        self.compare(cx, history, index, &names);
+        let rules = self.reductions.rules(index);
+        let Some(page) = self.pages.get_mut(&index) else {
             return;
         };
         let merged = names.iter().map(|name| (name.node, name.interval));
         page.notices.apply_all(merged);
         page.copy = Copy::Frame;
         page.blank = source == Source::Zero && names.is_empty();
-        self.memory.pages.end_habit(index);
-        let page = index;
+        self.pages.end_habit(index);
+        let (segment, page) = (self.segment, index);
         cx.push(if names.is_empty() {
             Effect::Fill {
                 pages: (segment, page).into(),
@@ -152,7 +224,67 @@ impl Release {
                 rules,
             })
         });
-        self.serve_faults(cx, index);
+    }
+}
+
+impl Release {
+    /// Opens a page that is being made whole.
+    pub(super) fn miss<'a, 'b>(
+        &'a mut self,
+        cx: &'a mut Cx<'b>,
+        index: PageIndex,
+    ) -> MissContext<'a, 'b> {
+        MissContext {
+            cx,
+            rules: self.rules,
+            index,
+            intervals: &mut self.intervals,
+            memory: &mut self.memory,
+            push: &mut self.push,
+            sizes: &self.sizes,
+            collector: &self.collector,
+        }
+    }
+
+    /// Does the next step for a page that is being made whole.
+    pub(super) fn go_on(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+        let outcome = self.miss(cx, index).go_on_alone();
+        self.conclude(cx, index, outcome);
+    }
+
+    /// As [`Release::go_on`], but what is to be requested is added to `requests`.
+    pub(super) fn go_on_with(
+        &mut self,
+        cx: &mut Cx<'_>,
+        index: PageIndex,
+        requests: &mut Requests,
+    ) {
+        let outcome = self.miss(cx, index).go_on(requests);
+        self.conclude(cx, index, outcome);
+    }
+
+    /// A base copy has arrived, or the news that the asked node has none.
+    pub(super) fn base_arrived(&mut self, cx: &mut Cx<'_>, from: NodeId, base: &CopyReply) {
+        let outcome = self.miss(cx, base.page).base(from, base);
+        self.conclude(cx, base.page, outcome);
+    }
+
+    /// A step was done for a page: if it is whole, or lost, those who wait for it go on.
+    pub(super) fn conclude(&mut self, cx: &mut Cx<'_>, page: PageIndex, outcome: Outcome) {
+        match outcome {
+            Outcome::Waits => {}
+            Outcome::InFrame => self.serve_faults(cx, page),
+            Outcome::Lost(with) => self.is_lost(cx, page, with),
+            Outcome::Whole(source, names) => {
+                let history = &self.intervals.history;
+                self.memory.finish(cx, history, page, (source, names));
+                self.serve_faults(cx, page);
+                if source == Source::Stash {
+                    let segment = self.rules.segment;
+                    cx.push(Effect::DropStash { segment, page });
+                }
+            }
+        }
     }
 
     fn serve_faults(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
@@ -188,60 +320,5 @@ impl Release {
             }
         }
         self.collector.is_whole(cx, index);
-    }
-
-    /// Repeats the requests for a page that is being made whole, if that is due.
-    pub(super) fn miss_due(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let timer = self.rules.timer(index);
-        let Some(miss) = self.memory.pages.miss(index) else {
-            return;
-        };
-        let asked: Vec<NodeId> = miss.all_asked().collect();
-        if !cx.fire_to(asked, &mut miss.backoff, timer) {
-            return;
-        }
-        miss.asked.clear();
-        let Some((from, request)) = miss.base.take() else {
-            return self.go_on(cx, index);
-        };
-        // An answer that is still under way answers the repetition, too.
-        let floor = self.copy_floor(index);
-        self.request_copy(cx, (index, floor), (from, request));
-    }
-
-    /// Accesses that have waited longer than `patience` fail; the page is still made whole, for
-    /// later accesses.
-    pub(super) fn miss_forsaken(
-        &mut self,
-        cx: &mut Cx<'_>,
-        index: PageIndex,
-        patience: core::time::Duration,
-    ) {
-        let segment = self.rules.segment;
-        let now = cx.now;
-        let Some(miss) = self
-            .memory
-            .pages
-            .miss(index)
-            .filter(|miss| now - miss.since >= patience)
-        else {
-            return;
-        };
-        for (mapping, _) in core::mem::take(&mut miss.faults) {
-            cx.fail(
-                mapping,
-                (segment, index),
-                Refusal::NodeGone(cx.coordinator()),
-            );
-        }
-    }
-
-    /// A node is gone, which may have been asked: another node is asked.
-    pub(super) fn helper_gone(&mut self, cx: &mut Cx<'_>, index: PageIndex, node: NodeId) {
-        if let Some(miss) = self.memory.pages.miss(index) {
-            miss.base = miss.base.filter(|(asked, _)| *asked != node);
-            miss.asked.retain(|_, (asked, _)| *asked != node);
-            self.go_on(cx, index);
-        }
     }
 }

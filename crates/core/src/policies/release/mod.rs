@@ -174,7 +174,7 @@ impl Release {
             Some(Body::IntervalReply(told)) => self.told(cx, from, &told),
             Some(Body::CopyRequest(fetch)) => self.requests(cx).fetch(fetch),
             Some(Body::CopyRequests(many)) => self.requests(cx).fetch_many(from, &many),
-            Some(Body::CopyReply(base)) => self.base(cx, from, &base),
+            Some(Body::CopyReply(base)) => self.base_arrived(cx, from, &base),
             Some(Body::DiffRequest(want)) => self.requests(cx).wanted(from, &want),
             Some(Body::DiffMissing(absent)) => self.absent(cx, from, &absent),
             Some(Body::Full(full)) => self.somebody_is_full(cx, from, &full.floor, full.leaving),
@@ -203,7 +203,7 @@ impl Release {
             }
             Some(Body::CopyRequests(many)) => {
                 for (page, request) in many.copies {
-                    self.base(cx, from, &no_copy(page, request));
+                    self.base_arrived(cx, from, &no_copy(page, request));
                 }
             }
             Some(Body::CopyRequest(fetch)) if fetch.hops == feeds::LEFT => {
@@ -212,7 +212,7 @@ impl Release {
             Some(Body::CopyRequest(fetch)) => {
                 let base = no_copy(fetch.page, fetch.request);
                 if fetch.reader == cx.me() {
-                    self.base(cx, from, &base);
+                    self.base_arrived(cx, from, &base);
                 } else {
                     say(cx, self.rules.segment, fetch.reader, &Body::CopyReply(base));
                 }
@@ -242,7 +242,8 @@ impl Release {
         self.check_goals(cx);
         let waiting = self.memory.pages.which(|page| page.miss.is_some());
         for index in waiting {
-            self.helper_gone(cx, index, node);
+            let outcome = self.miss(cx, index).helper_gone(node);
+            self.conclude(cx, index, outcome);
         }
         self.repair(cx, endangered);
         self.backup(cx).pump();
@@ -359,9 +360,10 @@ impl Hooks for Release {
         match due {
             Due::Page(page, patience) => {
                 if let Some(patience) = patience {
-                    self.miss_forsaken(cx, page, patience);
+                    self.miss(cx, page).forsaken(patience);
                 }
-                self.miss_due(cx, page);
+                let outcome = self.miss(cx, page).due();
+                self.conclude(cx, page, outcome);
             }
             Due::Ahead => self.look_ahead(cx),
             Due::Segment => {
