@@ -57,7 +57,7 @@ impl Release {
                 page: index,
             },
         });
-        let shows = self.note_own_use(index);
+        let shows = self.memory.note_own_use(&mut self.push, index);
         self.open_miss(cx, index, Some((mapping, access)));
         if shows {
             self.show_companions(cx, index, mapping);
@@ -144,20 +144,19 @@ impl Release {
             self.memory.make_diff(cx, index, true);
             return;
         }
+        let name = DiffName {
+            page: index,
+            node: by.0,
+            interval: by.1,
+        };
         let framed = page.copy == Copy::Frame;
-        if framed && !self.update(cx, index, by) {
-            let keep = !self.is_to_be_replaced(cx, index, by.0);
-            self.memory.stow(cx, index, keep);
-        } else {
-            let (node, interval) = by;
-            let page = index;
-            self.memory.diffs.take_early(&DiffName {
-                page,
-                node,
-                interval,
-            });
+        let with = (&self.intervals.history, &self.push);
+        if !framed || self.memory.update(cx, with, name) {
+            self.memory.diffs.take_early(&name);
             return;
         }
+        let keep = !self.is_to_be_replaced(cx, index, by.0);
+        self.memory.stow(cx, index, keep);
         cx.emit(Event::Invalidated {
             segment,
             page: index,

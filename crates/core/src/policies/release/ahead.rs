@@ -11,9 +11,13 @@
 //! first and then diffs.
 
 use super::Release;
+use super::intervals::Intervals;
+use super::memory::Memory;
 use super::miss::schedule;
 use super::page::{Copy, Miss, Page};
+use super::push_credit::PushCredit;
 use super::requests::Requests;
+use super::rules::Rules;
 use crate::effect::Rights;
 use crate::event::Event;
 use crate::policies::hooks::Who;
@@ -41,17 +45,40 @@ pub(super) struct PagesAhead {
     pub(super) zeros: Vec<PageIndex>,
 }
 
+/// The walk of a process, with what says which pages it may have before it touches them.
+pub(super) struct WalkContext<'a, 'b> {
+    pub(super) cx: &'a mut Cx<'b>,
+    pub(super) rules: Rules,
+    pub(super) intervals: &'a Intervals,
+    pub(super) memory: &'a mut Memory,
+    push: &'a mut PushCredit,
+    prefetch: &'a mut Prefetch,
+    releases_at_locks: u32,
+    /// This node leaves.
+    pub(super) leaves: bool,
+}
+
 impl Release {
+    /// Opens what is ahead of a walk.
+    pub(super) fn walk<'a, 'b>(&'a mut self, cx: &'a mut Cx<'b>) -> WalkContext<'a, 'b> {
+        WalkContext {
+            cx,
+            rules: self.rules,
+            intervals: &self.intervals,
+            memory: &mut self.memory,
+            push: &mut self.push,
+            prefetch: &mut self.prefetch,
+            releases_at_locks: self.releases_at_locks,
+            leaves: self.collector.leaves(),
+        }
+    }
+}
+
+impl WalkContext<'_, '_> {
     /// A thread faulted. Returns the pages it will come to, if it walks; the caller requests them
     /// after the page of the fault.
-    pub(super) fn walk(
-        &mut self,
-        cx: &mut Cx<'_>,
-        who: Who,
-        page: PageIndex,
-        access: Access,
-    ) -> PagesAhead {
-        let limit = cx.pace().ahead;
+    pub(super) fn fault(&mut self, who: Who, page: PageIndex, access: Access) -> PagesAhead {
+        let limit = self.cx.pace().ahead;
         if limit == 0 {
             return PagesAhead::default();
         }
@@ -75,10 +102,9 @@ impl Release {
             return PagesAhead::default();
         }
         self.passed(burst.before(), page, stores);
-        let belongs = |release: &Self, page| {
-            announced || writer.is_some() && release.writer_of(page) == writer
-        };
-        let ahead = self.open_burst(cx, (who.mapping, stores), burst, belongs);
+        let belongs =
+            |walk: &Self, page| announced || writer.is_some() && walk.writer_of(page) == writer;
+        let ahead = self.open_burst((who.mapping, stores), burst, belongs);
         if !announced && burst.len() < LONG {
             for page in &ahead.requested {
                 self.memory.pages.page(*page).believed = true;
@@ -115,7 +141,6 @@ impl Release {
     /// Begins to make the pages of a burst whole, for which that is necessary.
     fn open_burst(
         &mut self,
-        cx: &mut Cx<'_>,
         (mapping, stores): (MappingId, bool),
         burst: Burst,
         belongs: impl Fn(&Self, PageIndex) -> bool,
@@ -134,7 +159,7 @@ impl Release {
                 if let Some(miss) = self.memory.pages.miss(page).filter(|_| !mark) {
                     miss.stores = true;
                 }
-            } else if belongs(self, page) && self.open_ahead(cx, page, Ahead { mapping, mark }) {
+            } else if belongs(self, page) && self.open(page, Ahead { mapping, mark }) {
                 found.requested.push(page);
                 if let Some(miss) = self.memory.pages.miss(page) {
                     miss.stores = stores;
@@ -157,8 +182,8 @@ impl Release {
 
     /// Begins to make a page whole for which no thread waits. Returns false if it is whole, or
     /// being made whole, or not to be asked for.
-    pub(super) fn open_ahead(&mut self, cx: &mut Cx<'_>, index: PageIndex, ahead: Ahead) -> bool {
-        if index.0 >= self.rules.size || self.collector.leaves() {
+    pub(super) fn open(&mut self, index: PageIndex, ahead: Ahead) -> bool {
+        if index.0 >= self.rules.size || self.leaves {
             return false;
         }
         // Zeros need no request and no state.
@@ -173,17 +198,19 @@ impl Release {
         if page.copy == Copy::Frame || page.miss.is_some() || page.lost.is_some() {
             return false;
         }
-        let mut miss = Miss::new(schedule(cx, timer, false), cx.now);
+        let mut miss = Miss::new(schedule(self.cx, timer, false), self.cx.now);
         miss.ahead = Some(ahead);
         page.miss = Some(Box::new(miss));
         // The process has announced the page, or has used the pages before it: the page is used.
         // This is valid once: the next time its use must show by a fault.
-        if self.note_own_use(index) {
+        if self.memory.note_own_use(self.push, index) {
             self.memory.pages.page(index).believed = true;
         }
         true
     }
+}
 
+impl Release {
     /// Requests what these pages lack.
     pub(super) fn ask_ahead(&mut self, cx: &mut Cx<'_>, pages: Vec<PageIndex>) {
         let segment = self.rules.segment;
@@ -213,7 +240,7 @@ impl Release {
             match (ahead.mark, miss.stores) {
                 (true, _) => {}
                 (false, false) => self.memory.map(cx, page, &[(ahead.mapping, Access::Read)]),
-                (false, true) => self.store_ahead(cx, ahead.mapping, &[page]),
+                (false, true) => self.walk(cx).store_ahead(ahead.mapping, &[page]),
             }
         }
         if self.prefetch.flights.came(cx.now, page, None).is_some() {
@@ -245,7 +272,7 @@ impl WillneedRanges for Release {
 
     fn ask_announced(&mut self, cx: &mut Cx<'_>, pages: Vec<(PageIndex, MappingId)>) {
         let open = |(page, mapping)| {
-            let opened = self.open_ahead(cx, page, Ahead::announced(mapping));
+            let opened = self.walk(cx).open(page, Ahead::announced(mapping));
             opened.then_some(page)
         };
         let opened: Vec<_> = pages.into_iter().filter_map(open).collect();

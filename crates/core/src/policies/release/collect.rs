@@ -4,9 +4,11 @@
 //! when it is time for one: a node holds too much, or leaves.
 
 use super::collector::{Report, keeper_of_rest};
+use super::history::History;
 use super::inquiries::OnReply;
+use super::memory::Memory;
 use super::messages::{Body, Collect, Full};
-use super::page::Copy;
+use super::page::{Copy, Page};
 use super::repair::deputy_of;
 use super::requests::Requests;
 use super::{Release, say};
@@ -17,6 +19,81 @@ use crate::shell::Cx;
 use pagemesh_wire::peer::{Payload, Reply};
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, VectorTime};
 use std::collections::BTreeSet;
+
+impl Memory {
+    /// Everything up to a time is collected: drops what it covers of a page, and notes its keeper.
+    fn forget(&mut self, cx: &mut Cx<'_>, index: PageIndex, upto: &VectorTime, keepers: NodeSet) {
+        let (segment, me) = (self.segment, cx.me());
+        let keeper_of_rest = keeper_of_rest(cx.home(segment), &keepers);
+        let on = self.replicated;
+        let Some(page) = self.pages.get_mut(&index) else {
+            return;
+        };
+        if keepers != NodeSet::EMPTY {
+            let writer = page.notices.last_writer(upto, &keepers);
+            let keeper = writer.unwrap_or(keeper_of_rest);
+            page.keeper = Some(keeper);
+            page.deputy = on.then(|| deputy_of(keeper, &keepers)).flatten();
+        }
+        let useless = page.copy == Copy::Stash && page.notices.lacks(upto) && !page.is_kept_by(me);
+        if page.undiffed.is_some_and(|interval| upto.has(me, interval)) {
+            // The diff was not requested, so no node needs it.
+            page.twin = false;
+            page.blank = false;
+            page.rights = page.rights.min(Rights::Read);
+            self.pages.take_undiffed(index);
+            let page = index;
+            cx.push(Effect::Protect {
+                pages: (segment, page).into(),
+                mappings: Mappings::All,
+            });
+            cx.push(Effect::Diffs(DiffWork::DropTwin { segment, page }));
+        }
+        self.pages.forget_notices(index, upto);
+        if useless {
+            self.drop_copy(cx, index);
+        }
+        if let Some(page) = self.pages.get_mut(&index)
+            && page.copy != Copy::None
+        {
+            page.notices.apply_all(upto.iter());
+        }
+    }
+
+    /// With what is collected, the intervals of gone nodes that nobody has heard of: this node may have
+    /// diffs of them.
+    fn with_untold(&self, cx: &Cx<'_>, history: &History, upto: &VectorTime) -> VectorTime {
+        let mut all = upto.clone();
+        if self.replicated {
+            for node in self.diffs.nodes() {
+                if cx.is_gone(node) && history.time().get(node) <= upto.get(node) {
+                    all.raise(node, u64::MAX);
+                }
+            }
+        }
+        all
+    }
+
+    /// The pages touched in this time that a node is to keep, of these possible keepers, and that are not
+    /// whole.
+    fn to_be_kept_by(
+        &self,
+        me: NodeId,
+        time: &VectorTime,
+        (keepers, rest): (&NodeSet, NodeId),
+    ) -> BTreeSet<PageIndex> {
+        let is_mine = |(_, page): &(PageIndex, &Page)| {
+            if !page.notices.any_in(time) || page.lost.is_some() || page.copy == Copy::Frame {
+                return false;
+            }
+            let keeper = page.notices.last_writer(time, keepers).unwrap_or(rest);
+            let deputy = || deputy_of(keeper, keepers) == Some(me);
+            keeper == me || self.replicated && deputy()
+        };
+        let pages = self.pages.iter().filter(is_mine);
+        pages.map(|(index, _)| index).collect()
+    }
+}
 
 impl Release {
     /// A step of the home's collection; its call is answered when it is done.
@@ -52,27 +129,12 @@ impl Release {
         };
         let me = cx.me();
         let keeper_of_rest = keeper_of_rest(cx.home(self.rules.segment), &keepers);
-        let mut todo = BTreeSet::new();
-        for (index, page) in self.memory.pages.iter() {
-            let touched = page.notices.any_in(&time);
-            if !touched || page.lost.is_some() || page.copy == Copy::Frame {
-                continue;
-            }
-            let writer = page.notices.last_writer(&time, &keepers);
-            let keeper = writer.unwrap_or(keeper_of_rest);
-            if keeper == me || self.deputy(keeper, &keepers) == Some(me) {
-                todo.insert(index);
-            }
-        }
+        let todo = self
+            .memory
+            .to_be_kept_by(me, &time, (&keepers, keeper_of_rest));
         self.collector.makes_whole(todo);
         self.make_more_whole(cx);
         self.collector.answer(cx);
-    }
-
-    /// The deputy of the keeper of a page, if the segment has replicas.
-    fn deputy(&self, keeper: NodeId, keepers: &NodeSet) -> Option<NodeId> {
-        let on = self.replicas.on;
-        on.then(|| deputy_of(keeper, keepers)).flatten()
     }
 
     /// Begins to make more of the pages whole that this node is to keep, as far as there is room.
@@ -104,7 +166,7 @@ impl Release {
         let touched = self.memory.pages.which(|page| page.notices.any_in(upto));
         self.intervals.missed_round |= keepers == NodeSet::EMPTY && !touched.is_empty();
         for index in touched {
-            self.forget_page(cx, index, upto, keepers.clone());
+            self.memory.forget(cx, index, upto, keepers.clone());
         }
         self.forget_history(cx, upto);
         self.begin_misses_anew(cx);
@@ -125,74 +187,16 @@ impl Release {
         requests.send(cx, self.rules.segment, self.intervals.history.floor());
     }
 
-    fn forget_page(
-        &mut self,
-        cx: &mut Cx<'_>,
-        index: PageIndex,
-        upto: &VectorTime,
-        keepers: NodeSet,
-    ) {
-        let (segment, me) = (self.rules.segment, cx.me());
-        let keeper_of_rest = keeper_of_rest(cx.home(segment), &keepers);
-        let on = self.replicas.on;
-        let Some(page) = self.memory.pages.get_mut(&index) else {
-            return;
-        };
-        if keepers != NodeSet::EMPTY {
-            let writer = page.notices.last_writer(upto, &keepers);
-            let keeper = writer.unwrap_or(keeper_of_rest);
-            page.keeper = Some(keeper);
-            page.deputy = on.then(|| deputy_of(keeper, &keepers)).flatten();
-        }
-        let useless = page.copy == Copy::Stash && page.notices.lacks(upto) && !page.is_kept_by(me);
-        if page.undiffed.is_some_and(|interval| upto.has(me, interval)) {
-            // The diff was not requested, so no node needs it.
-            page.twin = false;
-            page.blank = false;
-            page.rights = page.rights.min(Rights::Read);
-            self.memory.pages.take_undiffed(index);
-            let page = index;
-            cx.push(Effect::Protect {
-                pages: (segment, page).into(),
-                mappings: Mappings::All,
-            });
-            cx.push(Effect::Diffs(DiffWork::DropTwin { segment, page }));
-        }
-        self.memory.pages.forget_notices(index, upto);
-        if useless {
-            self.memory.drop_copy(cx, index);
-        }
-        if let Some(page) = self.memory.pages.get_mut(&index)
-            && page.copy != Copy::None
-        {
-            page.notices.apply_all(upto.iter());
-        }
-    }
-
     fn forget_history(&mut self, cx: &mut Cx<'_>, upto: &VectorTime) {
         self.intervals.history.collect(upto);
         self.push.collect(cx.me(), upto);
-        let upto = self.with_untold(cx, upto);
+        let upto = self.memory.with_untold(cx, &self.intervals.history, upto);
         self.memory.diffs.collect(&upto);
         cx.push(Effect::Diffs(DiffWork::Forget {
             segment: self.rules.segment,
             upto,
         }));
         self.check_goals(cx);
-    }
-
-    /// With what is collected, the intervals of gone nodes that nobody has heard of: this node may have
-    /// diffs of them.
-    fn with_untold(&self, cx: &Cx<'_>, upto: &VectorTime) -> VectorTime {
-        let mut all = upto.clone();
-        if self.replicas.on {
-            for node in self.memory.diffs.nodes() {
-                if cx.is_gone(node) && self.intervals.history.time().get(node) <= upto.get(node) {
-                    all.raise(node, u64::MAX);
-                }
-            }
-        }
-        all
     }
 
     /// Other nodes have collected intervals that this node never heard of, since it took no part:

@@ -120,7 +120,8 @@ impl Release {
         let mut pushed = BTreeSet::new();
         for (name, length) in &diffs.diffs {
             self.sizes.came(cx.pace(), name.node, *length);
-            if self.is_of_ward(name) && self.memory.diffs.keep(*name) {
+            let (size, floor) = (self.rules.size, self.intervals.history.floor());
+            if self.replicas.is_of_ward(name, size, floor) && self.memory.diffs.keep(*name) {
                 names.push(*name);
             }
             let Some(page) = self.memory.pages.get_mut(&name.page) else {
@@ -148,7 +149,7 @@ impl Release {
                 self.push.came(name.page, name.node);
             }
             let wanted = page.notices.is_pending(name.node, name.interval);
-            let early = unasked && self.is_welcome(name);
+            let early = unasked && self.memory.welcomes(name, &self.intervals.history);
             if (wanted || early) && self.memory.diffs.keep(*name) {
                 names.push(*name);
                 if early {

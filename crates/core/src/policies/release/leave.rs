@@ -13,7 +13,12 @@ impl Release {
         let mut pages = self.memory.pages.iter();
         let keeps = pages.any(|(_, page)| kept(page) && page.lost.is_none());
         let own = self.intervals.history.time().get(me) > self.intervals.history.floor().get(me);
-        keeps || own || self.keeps_for_wards() || self.replicas.repair.is_some()
+        keeps
+            || own
+            || self
+                .replicas
+                .keeps_for_wards(self.intervals.history.floor())
+            || self.replicas.repair.is_some()
     }
 
     /// This node leaves: all its intervals are collected first, and other nodes become the keepers

@@ -229,7 +229,7 @@ impl Release {
         let endangered = self.replicas.on && self.backup(cx).gone(node);
         if self.replicas.on {
             self.replicas.introduce_coordinator(cx, self.rules.segment);
-            self.mind_partners(cx);
+            self.memory.mind_partners(cx);
             self.doubt(cx);
         } else {
             self.drop_what_nobody_told(cx);
@@ -305,18 +305,18 @@ impl Hooks for Release {
         if page.0 < self.rules.size {
             // The pages ahead are marked before this page is requested, so that they do not come
             // along with it, and requested after it.
-            let ahead = self.walk(cx, who, page, access);
+            let ahead = self.walk(cx).fault(who, page, access);
             // If the thread goes on at once, it finds the pages ahead mapped; a request is not kept
             // waiting for them.
-            let alone = self.stores_alone(page);
-            self.load_ahead(cx, who.mapping, &ahead.zeros);
+            let alone = self.walk(cx).stores_alone(page);
+            self.walk(cx).load_ahead(who.mapping, &ahead.zeros);
             if alone {
-                self.store_ahead(cx, who.mapping, &ahead.alone);
+                self.walk(cx).store_ahead(who.mapping, &ahead.alone);
             }
             self.touched(cx, who.mapping, page, access);
             self.ask_ahead(cx, ahead.requested);
             if !alone {
-                self.store_ahead(cx, who.mapping, &ahead.alone);
+                self.walk(cx).store_ahead(who.mapping, &ahead.alone);
             }
         }
     }

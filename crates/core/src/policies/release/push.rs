@@ -6,6 +6,7 @@
 //! place, without a fault.
 
 use super::diff_requests::LOOK_AROUND;
+use super::history::History;
 use super::intervals::Intervals;
 use super::memory::Memory;
 use super::messages::{Body, DiffRequest, IntervalReply, News};
@@ -112,7 +113,7 @@ impl PushContext<'_, '_> {
             self.push_diffs(to, names, u16::MAX);
             let told = IntervalReply {
                 request: RequestId::NONE,
-                news: self.intervals.news_for(self.cx, to, &self.replicas),
+                news: self.intervals.news_for(self.cx, to, self.replicas),
             };
             say(self.cx, self.rules.segment, to, &Body::IntervalReply(told));
         }
@@ -195,40 +196,40 @@ impl PushContext<'_, '_> {
 }
 
 /// At the node that gets diffs.
-impl Release {
+impl Memory {
     /// Whether a pushed diff is kept although its write notice has not arrived.
-    pub(super) fn is_welcome(&self, name: &DiffName) -> bool {
-        let page = self.memory.pages.get(&name.page);
+    pub(super) fn welcomes(&self, name: &DiffName, history: &History) -> bool {
+        let page = self.pages.get(&name.page);
         page.is_some_and(|page| page.copy != Copy::None)
-            && !self.intervals.history.time().has(name.node, name.interval)
-            && self.memory.diffs.early() < EARLY
+            && !history.time().has(name.node, name.interval)
+            && self.diffs.early() < EARLY
     }
 
     /// A page was written elsewhere. Applies the diff in place if it arrived before its write
     /// notice and threads may go on using the page. Returns true if nothing else is missing.
-    pub(super) fn update(&mut self, cx: &mut Cx<'_>, index: PageIndex, by: (NodeId, u64)) -> bool {
-        let name = DiffName {
-            page: index,
-            node: by.0,
-            interval: by.1,
-        };
-        if !self.memory.diffs.take_early(&name) || self.push.is_running_out(index) {
+    pub(super) fn update(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (history, push): (&History, &PushCredit),
+        name: DiffName,
+    ) -> bool {
+        let index = name.page;
+        if !self.diffs.take_early(&name) || push.is_running_out(index) {
             return false;
         }
         // The diff of what this node has named is made first, so that it has only this node's
         // changes. Later stores belong to the next interval.
-        self.memory.make_diff(cx, index, true);
-        self.memory
-            .compare(cx, &self.intervals.history, index, &[name]);
-        let rules = self.memory.reductions.rules(index);
-        let Some(page) = self.memory.pages.get_mut(&index) else {
+        self.make_diff(cx, index, true);
+        self.compare(cx, history, index, &[name]);
+        let rules = self.reductions.rules(index);
+        let Some(page) = self.pages.get_mut(&index) else {
             return false;
         };
-        page.notices.apply(by.0, by.1);
+        page.notices.apply(name.node, name.interval);
         page.staying.in_place = true;
         page.blank = false;
         cx.push(Effect::Diffs(DiffWork::Update {
-            segment: self.rules.segment,
+            segment: self.segment,
             page: index,
             names: vec![name],
             rules,
@@ -236,6 +237,26 @@ impl Release {
         true
     }
 
+    /// The page is used here. If all that it lacks was pushed, its writers would not learn of the
+    /// use: notes it for them. Returns whether that is so.
+    pub(super) fn note_own_use(&self, push: &mut PushCredit, index: PageIndex) -> bool {
+        let page = self.pages.get(&index);
+        let waits = page.is_some_and(|page| self.waits_to_show(push, index, page));
+        if waits {
+            push.uses(index);
+        }
+        waits
+    }
+
+    /// Whether a page is out of sight only so that its use causes a fault.
+    fn waits_to_show(&self, push: &PushCredit, index: PageIndex, page: &Page) -> bool {
+        page.copy == Copy::Stash
+            && push.is_running_out(index)
+            && self.diffs.has_all(&page.notices.pending(index))
+    }
+}
+
+impl Release {
     /// Diffs were pushed. With `eager` they are merged at once if nothing else is missing.
     pub(super) fn merge_pushed(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
         let Some(page) = self.memory.pages.get(&index) else {
@@ -248,24 +269,6 @@ impl Release {
         }
     }
 
-    /// The page is used here. If all that it lacks was pushed, its writers would not learn of the
-    /// use: notes it for them. Returns whether that is so.
-    pub(super) fn note_own_use(&mut self, index: PageIndex) -> bool {
-        let page = self.memory.pages.get(&index);
-        let waits = page.is_some_and(|page| self.waits_to_show(index, page));
-        if waits {
-            self.push.uses(index);
-        }
-        waits
-    }
-
-    /// Whether a page is out of sight only so that its use causes a fault.
-    fn waits_to_show(&self, index: PageIndex, page: &Page) -> bool {
-        page.copy == Copy::Stash
-            && self.push.is_running_out(index)
-            && self.memory.diffs.has_all(&page.notices.pending(index))
-    }
-
     /// Pages that were in use until they were put out of sight together with the page of this fault
     /// count as used, too, because each would cost a fault of its own.
     pub(super) fn show_companions(
@@ -275,14 +278,17 @@ impl Release {
         mapping: MappingId,
     ) {
         let around = self.memory.pages.habits(index, LOOK_AROUND);
-        let others = around.filter(|(other, page)| self.waits_to_show(*other, page));
+        let shows = |(other, page): &(PageIndex, &Page)| {
+            self.memory.waits_to_show(&self.push, *other, page)
+        };
+        let others = around.filter(shows);
         let others: Vec<_> = others.map(|(other, _)| other).collect();
         let ahead = Ahead {
             mapping,
             mark: false,
         };
         for other in others {
-            if self.open_ahead(cx, other, ahead) {
+            if self.walk(cx).open(other, ahead) {
                 self.go_on(cx, other);
             }
         }

@@ -8,6 +8,7 @@
 
 use super::Release;
 use super::inquiries::OnReply;
+use super::memory::Memory;
 use super::page::{Copy, Page};
 use crate::effect::{DiffWork, Effect};
 use crate::shell::Cx;
@@ -21,16 +22,44 @@ pub(super) fn deputy_of(keeper: NodeId, keepers: &NodeSet) -> Option<NodeId> {
     next.or_else(|| others.iter().next())
 }
 
-impl Release {
+impl Memory {
     /// Whether this node alone has what is collected of a page.
     fn is_lonely(&self, me: NodeId, page: &Page) -> bool {
-        self.replicas.on
+        self.replicated
             && page.keeper == Some(me)
             && page.deputy.is_none()
             && page.copy != Copy::None
             && page.lost.is_none()
     }
 
+    /// Where a keeper's deputy is gone, or a deputy's keeper, the other one is alone.
+    pub(super) fn mind_partners(&mut self, cx: &Cx<'_>) {
+        let me = cx.me();
+        let gone = |node: Option<NodeId>| node.is_some_and(|node| cx.is_gone(node));
+        let alone = |page: &Page| page.is_kept_by(me) && (gone(page.keeper) || gone(page.deputy));
+        for index in self.pages.which(alone) {
+            let page = self.pages.page(index);
+            (page.keeper, page.deputy) = (Some(me), None);
+        }
+    }
+
+    /// The pages in their frames that are to be named as if they had been stored to.
+    fn store_as_if(&mut self, cx: &mut Cx<'_>, pages: &[PageIndex]) {
+        for index in pages {
+            let Some(page) = self.pages.get_mut(index) else {
+                continue;
+            };
+            if !page.twin {
+                page.twin = true;
+                let (pages, source) = ((self.segment, *index).into(), page.before_store());
+                cx.push(Effect::Diffs(DiffWork::Twin { pages, source }));
+            }
+            self.pages.writes(*index);
+        }
+    }
+}
+
+impl Release {
     /// Pages that are on no second node, as far as this node must see to that.
     pub(super) fn unreplicated(&self, me: NodeId) -> u64 {
         if !self.replicas.on {
@@ -39,18 +68,7 @@ impl Release {
         let repairs = self.replicas.repair.is_some();
         self.memory
             .pages
-            .count(|page| self.is_lonely(me, page) || repairs && !page.notices.is_empty())
-    }
-
-    /// Where a keeper's deputy is gone, or a deputy's keeper, the other one is alone.
-    pub(super) fn mind_partners(&mut self, cx: &Cx<'_>) {
-        let me = cx.me();
-        let gone = |node: Option<NodeId>| node.is_some_and(|node| cx.is_gone(node));
-        let alone = |page: &Page| page.is_kept_by(me) && (gone(page.keeper) || gone(page.deputy));
-        for index in self.memory.pages.which(alone) {
-            let page = self.memory.pages.page(index);
-            (page.keeper, page.deputy) = (Some(me), None);
-        }
+            .count(|page| self.memory.is_lonely(me, page) || repairs && !page.notices.is_empty())
     }
 
     /// Sees to it that pages which this node alone has get a keeper and a deputy. `endangered` if
@@ -60,7 +78,10 @@ impl Release {
         if !self.replicas.on {
             return;
         }
-        let lonely = self.memory.pages.which(|page| self.is_lonely(me, page));
+        let lonely = self
+            .memory
+            .pages
+            .which(|page| self.memory.is_lonely(me, page));
         if endangered {
             self.replicas.repair = Some(self.intervals.history.time().clone());
         }
@@ -106,7 +127,7 @@ impl Release {
         }
         let floor = self.intervals.history.floor();
         self.replicas.repair.take_if(|repair| floor.covers(repair));
-        self.mind_partners(cx);
+        self.memory.mind_partners(cx);
         self.wards_collected(cx);
         self.backup(cx).pump();
         if self.unreplicated(cx.me()) > 0 {
@@ -116,7 +137,6 @@ impl Release {
 
     /// Names pages as if this node had written them: so the next round finds another keeper for each.
     pub(super) fn name_as_written(&mut self, cx: &mut Cx<'_>, pick: impl Fn(&Page) -> bool) {
-        let segment = self.rules.segment;
         let stowed = self
             .memory
             .pages
@@ -128,17 +148,7 @@ impl Release {
             .memory
             .pages
             .which(|page| pick(page) && page.notices.is_empty() && page.copy == Copy::Frame);
-        for index in &kept {
-            let Some(page) = self.memory.pages.get_mut(index) else {
-                continue;
-            };
-            if !page.twin {
-                page.twin = true;
-                let (pages, source) = ((segment, *index).into(), page.before_store());
-                cx.push(Effect::Diffs(DiffWork::Twin { pages, source }));
-            }
-            self.memory.pages.writes(*index);
-        }
+        self.memory.store_as_if(cx, &kept);
         self.end_interval(cx);
         for index in kept {
             self.memory.make_diff(cx, index, true);

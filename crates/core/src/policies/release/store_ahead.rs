@@ -8,7 +8,7 @@
 //! not changed at the next look either, its twin is dropped. Two looks at one barrier keep it from being
 //! named when an interval comes in which another node stored to it.
 
-use super::Release;
+use super::ahead::WalkContext;
 use super::memory::Memory;
 use super::page::{Copy, Page};
 use crate::effect::{DiffWork, Effect, Mappings, PageRange, Rights, Source};
@@ -17,7 +17,7 @@ use crate::shell::Cx;
 use pagemesh_wire::{MappingId, PageIndex};
 use std::collections::BTreeSet;
 
-impl Release {
+impl WalkContext<'_, '_> {
     /// A thread stores to a page far from its last ones. Returns the pages that it is expected to come
     /// to, as far as they need nothing of other nodes.
     pub(super) fn beside(&mut self, page: PageIndex) -> Vec<PageIndex> {
@@ -48,28 +48,30 @@ impl Release {
         self.intervals.inquiries.is_synced()
             && self.intervals.history.floor().is_empty()
             && page.0 < self.rules.size
-            && !self.collector.leaves()
+            && !self.leaves
             && self.memory.pages.get(&page).is_none_or(untouched)
     }
 
     /// Gives a mapping the right to store to these pages, each of which
     /// [stores alone](Self::stores_alone).
-    pub(super) fn store_ahead(&mut self, cx: &mut Cx<'_>, mapping: MappingId, pages: &[PageIndex]) {
+    pub(super) fn store_ahead(&mut self, mapping: MappingId, pages: &[PageIndex]) {
         let (zeros, here): (Vec<_>, Vec<_>) = pages
             .iter()
             .copied()
             .partition(|page| self.starts_from_zeros(*page));
         for pages in PageRange::of(self.rules.segment, &zeros) {
-            self.memory.fill_ahead(cx, mapping, pages, Rights::Write);
+            self.memory
+                .fill_ahead(self.cx, mapping, pages, Rights::Write);
         }
         for index in &here {
             if let Some(page) = self.memory.pages.get_mut(index) {
                 page.is_stored_to(false);
             }
-            self.memory.prepare_store(cx, *index);
+            self.memory.prepare_store(self.cx, *index);
         }
         for pages in PageRange::of(self.rules.segment, &here) {
-            self.memory.map_ahead(cx, mapping, pages, Rights::Write);
+            self.memory
+                .map_ahead(self.cx, mapping, pages, Rights::Write);
         }
         for page in pages {
             self.memory.pages.guess(*page);
@@ -78,9 +80,10 @@ impl Release {
 
     /// Gives a mapping the right to load from these pages, which start from zeros. Whether they are used
     /// must show by a fault the next time.
-    pub(super) fn load_ahead(&mut self, cx: &mut Cx<'_>, mapping: MappingId, pages: &[PageIndex]) {
+    pub(super) fn load_ahead(&mut self, mapping: MappingId, pages: &[PageIndex]) {
         for pages in PageRange::of(self.rules.segment, pages) {
-            self.memory.fill_ahead(cx, mapping, pages, Rights::Read);
+            self.memory
+                .fill_ahead(self.cx, mapping, pages, Rights::Read);
             for (_, index) in pages.iter() {
                 self.memory.pages.page(index).believed = true;
             }

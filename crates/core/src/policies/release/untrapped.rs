@@ -1,6 +1,7 @@
 //! Pages that threads of the home used before the node was told of any fault ([`crate::trapping`]).
 
 use super::Release;
+use super::ahead::WalkContext;
 use super::page::Copy;
 use crate::effect::{DiffWork, Effect, PageRange, Rights, Source};
 use crate::shell::Cx;
@@ -11,6 +12,14 @@ impl Release {
     /// so that node learns of the interval.
     pub(super) fn name_untrapped(&mut self, cx: &mut Cx<'_>, pages: &[PageRange]) {
         self.initial_sync(cx);
+        self.walk(cx).were_stored_to(pages);
+        self.end_interval(cx);
+    }
+}
+
+impl WalkContext<'_, '_> {
+    /// These pages have frames, and were zeros.
+    fn were_stored_to(&mut self, pages: &[PageRange]) {
         let source = Source::Zero;
         for range in pages {
             // The driver may tell the pages twice, if it was replaced in between.
@@ -24,8 +33,8 @@ impl Release {
                 let _ = self.memory.pages.begin_twin(index);
             }
             let pages = *range;
-            cx.push(Effect::Diffs(DiffWork::Twin { pages, source }));
+            self.cx
+                .push(Effect::Diffs(DiffWork::Twin { pages, source }));
         }
-        self.end_interval(cx);
     }
 }

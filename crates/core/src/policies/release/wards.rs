@@ -5,15 +5,17 @@
 //! them is known: this node would tell them on, and would need the diffs itself. If the ward is gone
 //! before that, they never happened (INV-dead-tell-nothing).
 
+use super::diff_store::DiffStore;
 use super::history::is_sound;
 use super::inquiries::OnReply;
 use super::messages::{Body, DiffRequest, IntervalRecord, Keep, Kept, News};
+use super::replicas::Replicas;
 use super::{Release, say};
 use crate::event::Event;
 use crate::limits::PUSHED;
 use crate::shell::Cx;
 use pagemesh_wire::peer::DiffName;
-use pagemesh_wire::{NodeId, VectorTime};
+use pagemesh_wire::{NodeId, SegmentId, VectorTime};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -44,6 +46,82 @@ impl Ward {
             before.raise(first.node, first.index - 1);
         }
         before
+    }
+
+    /// Looks which diffs of its records are not here and not collected.
+    fn look_for_missing(&mut self, floor: &VectorTime, diffs: &DiffStore) {
+        let names = self.records.iter().flat_map(|record| {
+            let name = |page| DiffName {
+                page,
+                node: record.node,
+                interval: record.index,
+            };
+            record.each_page().map(name)
+        });
+        let lacks = |name: &DiffName| !floor.has(name.node, name.interval) && !diffs.has(name);
+        self.missing = names.filter(lacks).collect();
+    }
+
+    /// Requests some of the diffs that are missing, if none is requested.
+    fn pull(&mut self, cx: &mut Cx<'_>, segment: SegmentId, from: NodeId) {
+        if !self.asked.is_empty() {
+            return;
+        }
+        self.asked = self.missing.iter().take(PUSHED).copied().collect();
+        let names: Vec<_> = self.asked.iter().copied().collect();
+        for diffs in names.chunks(DiffRequest::LIMIT) {
+            let want = DiffRequest {
+                request: cx.next_request(),
+                diffs: diffs.to_vec(),
+            };
+            say(cx, segment, from, &Body::DiffRequest(want));
+        }
+    }
+}
+
+impl Replicas {
+    /// Whether a diff is of a ward, and not collected.
+    pub(super) fn is_of_ward(&self, name: &DiffName, pages: u32, floor: &VectorTime) -> bool {
+        self.wards.contains_key(&name.node)
+            && name.page.0 < pages
+            && !floor.has(name.node, name.interval)
+    }
+
+    /// Whether this node has diffs of a ward that are not collected.
+    pub(super) fn keeps_for_wards(&self, floor: &VectorTime) -> bool {
+        let mut wards = self.wards.iter();
+        wards.any(|(node, ward)| ward.kept > floor.get(*node))
+    }
+
+    /// Requests some of the diffs of a ward that are missing.
+    fn pull(&mut self, cx: &mut Cx<'_>, segment: SegmentId, from: NodeId) {
+        if let Some(ward) = self.wards.get_mut(&from) {
+            ward.pull(cx, segment, from);
+        }
+    }
+
+    /// Diffs have arrived. Returns the wards of which some were missing.
+    fn came(&mut self, names: &[DiffName]) -> BTreeSet<NodeId> {
+        let mut nodes = BTreeSet::new();
+        for name in names {
+            if let Some(ward) = self.wards.get_mut(&name.node)
+                && ward.missing.remove(name)
+            {
+                ward.asked.remove(name);
+                nodes.insert(name.node);
+            }
+        }
+        nodes
+    }
+
+    /// Intervals were collected: their diffs are not missing any more. Returns the wards.
+    fn collected(&mut self, floor: &VectorTime) -> BTreeSet<NodeId> {
+        let kept = |name: &DiffName| !floor.has(name.node, name.interval);
+        for ward in self.wards.values_mut() {
+            ward.missing.retain(kept);
+            ward.asked.retain(kept);
+        }
+        self.wards.keys().copied().collect()
     }
 }
 
@@ -77,68 +155,26 @@ impl Release {
         ward.inquires &= ward.upto == upto;
         (ward.upto, ward.records) = (upto, records);
         ward.asked.clear();
-        self.look_for_missing(from);
-        self.pull(cx, from);
+        ward.look_for_missing(self.intervals.history.floor(), &self.memory.diffs);
+        ward.pull(cx, self.rules.segment, from);
         self.advance_ward(cx, from);
-    }
-
-    fn look_for_missing(&mut self, of: NodeId) {
-        let Some(ward) = self.replicas.wards.get_mut(&of) else {
-            return;
-        };
-        let names = ward.records.iter().flat_map(|record| {
-            let name = |page| DiffName {
-                page,
-                node: of,
-                interval: record.index,
-            };
-            record.each_page().map(name)
-        });
-        let floor = self.intervals.history.floor();
-        let lacks =
-            |name: &DiffName| !floor.has(name.node, name.interval) && !self.memory.diffs.has(name);
-        ward.missing = names.filter(lacks).collect();
-    }
-
-    /// Requests some of the diffs that are missing, if none is requested.
-    fn pull(&mut self, cx: &mut Cx<'_>, from: NodeId) {
-        let Some(ward) = self.replicas.wards.get_mut(&from) else {
-            return;
-        };
-        if !ward.asked.is_empty() {
-            return;
-        }
-        ward.asked = ward.missing.iter().take(PUSHED).copied().collect();
-        let names: Vec<_> = ward.asked.iter().copied().collect();
-        for diffs in names.chunks(DiffRequest::LIMIT) {
-            let want = DiffRequest {
-                request: cx.next_request(),
-                diffs: diffs.to_vec(),
-            };
-            say(cx, self.rules.segment, from, &Body::DiffRequest(want));
-        }
-    }
-
-    /// Whether a diff is of a ward, and not collected.
-    pub(super) fn is_of_ward(&self, name: &DiffName) -> bool {
-        self.replicas.wards.contains_key(&name.node)
-            && name.page.0 < self.rules.size
-            && !self.intervals.history.floor().has(name.node, name.interval)
     }
 
     /// Diffs of wards have arrived.
     pub(super) fn wards_have(&mut self, cx: &mut Cx<'_>, names: &[DiffName]) {
-        let mut nodes = BTreeSet::new();
-        for name in names {
-            if let Some(ward) = self.replicas.wards.get_mut(&name.node)
-                && ward.missing.remove(name)
-            {
-                ward.asked.remove(name);
-                nodes.insert(name.node);
-            }
-        }
-        for node in nodes {
-            self.pull(cx, node);
+        let wards = self.replicas.came(names);
+        self.advance_wards(cx, wards);
+    }
+
+    /// Intervals were collected: their diffs are not missing any more.
+    pub(super) fn wards_collected(&mut self, cx: &mut Cx<'_>) {
+        let wards = self.replicas.collected(self.intervals.history.floor());
+        self.advance_wards(cx, wards);
+    }
+
+    fn advance_wards(&mut self, cx: &mut Cx<'_>, wards: BTreeSet<NodeId>) {
+        for node in wards {
+            self.replicas.pull(cx, self.rules.segment, node);
             self.advance_ward(cx, node);
         }
     }
@@ -186,7 +222,9 @@ impl Release {
                     node,
                     interval: record.index,
                 };
-                if self.memory.diffs.has(&name) && self.is_welcome(&name) {
+                if self.memory.diffs.has(&name)
+                    && self.memory.welcomes(&name, &self.intervals.history)
+                {
                     self.memory.diffs.keep_early(name);
                 }
             }
@@ -209,28 +247,5 @@ impl Release {
         if self.intervals.history.time().covers(&ward.before()) {
             self.advance_ward(cx, node);
         }
-    }
-
-    /// Intervals were collected: their diffs are not missing any more.
-    pub(super) fn wards_collected(&mut self, cx: &mut Cx<'_>) {
-        let nodes: Vec<_> = self.replicas.wards.keys().copied().collect();
-        let floor = self.intervals.history.floor();
-        for ward in self.replicas.wards.values_mut() {
-            ward.missing
-                .retain(|name| !floor.has(name.node, name.interval));
-            ward.asked
-                .retain(|name| !floor.has(name.node, name.interval));
-        }
-        for node in nodes {
-            self.pull(cx, node);
-            self.advance_ward(cx, node);
-        }
-    }
-
-    /// Whether this node has diffs of a ward that are not collected.
-    pub(super) fn keeps_for_wards(&self) -> bool {
-        let floor = self.intervals.history.floor();
-        let mut wards = self.replicas.wards.iter();
-        wards.any(|(node, ward)| ward.kept > floor.get(*node))
     }
 }
