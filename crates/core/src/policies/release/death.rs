@@ -7,8 +7,37 @@
 use super::Release;
 use super::page::Copy;
 use crate::shell::Cx;
+use pagemesh_wire::NodeId;
 
 impl Release {
+    /// A member is gone.
+    pub(super) fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        self.intervals.heard.gone(node);
+        self.push.gone(node);
+        self.sizes.gone(node);
+        let endangered = self.replicas.on && self.backup(cx).gone(node);
+        if self.replicas.on {
+            self.replicas.introduce_coordinator(cx, self.rules.segment);
+            self.memory.mind_partners(cx);
+            self.doubt(cx);
+        } else {
+            self.drop_what_nobody_told(cx);
+        }
+        self.round_lost(cx, node);
+        self.leader_gone(cx, node);
+        self.intervals
+            .inquiries
+            .gone(cx, self.intervals.history.time(), node);
+        self.check_goals(cx);
+        let waiting = self.memory.pages.which(|page| page.miss.is_some());
+        for index in waiting {
+            let outcome = self.miss(cx, index).helper_gone(node);
+            self.conclude(cx, index, outcome);
+        }
+        self.repair(cx, endangered);
+        self.backup(cx).pump();
+    }
+
     /// A copy may have come from a node that knew more than this node, and perhaps no survivor
     /// knows it: such copies are dropped and made whole anew. The diff of what was stored here
     /// since is made first.

@@ -2,9 +2,14 @@
 //! pages.
 
 use super::Release;
+use super::memory::Memory;
 use super::page::Copy;
+use super::push_credit::PushCredit;
+use crate::effect::Effect;
+use crate::prefetch::Prefetch;
 use crate::shell::Cx;
 use pagemesh_wire::NodeId;
+use pagemesh_wire::peer::Refusal;
 
 impl Release {
     /// Whether another node may need what only this node has.
@@ -51,5 +56,43 @@ impl Release {
     /// another keeper for each.
     pub(super) fn give_up_pages(&mut self, cx: &mut Cx<'_>, me: NodeId) {
         self.name_as_written(cx, |page| page.is_kept_by(me));
+    }
+
+    /// This node is no member any more: its pages are invalid.
+    pub(super) fn expelled(&mut self, cx: &mut Cx<'_>) {
+        self.intervals.inquiries.clear();
+        self.collector.clear();
+        self.round.give_up();
+        self.replicas.forget(cx, self.rules.segment);
+        self.prefetch = Prefetch::default();
+        self.memory.invalidate_all(cx);
+        self.push = PushCredit::new(self.rules.spread);
+    }
+}
+
+impl Memory {
+    /// All pages become invalid, and those who wait for one are told.
+    fn invalidate_all(&mut self, cx: &mut Cx<'_>) {
+        let segment = self.segment;
+        for (page, state) in self.pages.invalidate_all() {
+            let keep = false;
+            match state.copy {
+                Copy::None => {}
+                Copy::Stash => cx.push(Effect::DropStash { segment, page }),
+                Copy::Frame => cx.push(Effect::Evict {
+                    pages: (segment, page).into(),
+                    keep,
+                }),
+            }
+            for (mapping, _) in state.miss.into_iter().flat_map(|miss| miss.faults) {
+                let why = Refusal::NotMember;
+                cx.push(Effect::Fail {
+                    mapping,
+                    segment,
+                    page,
+                    why,
+                });
+            }
+        }
     }
 }

@@ -6,9 +6,11 @@ use super::page::{Copy, Page};
 use super::pages::Pages;
 use super::reductions::Reductions;
 use crate::effect::{Afterwards, DiffWork, Effect, Mappings, Rights};
+use crate::inspection::Inspection;
 use crate::shell::Cx;
+use pagemesh_wire::local::PageLine;
 use pagemesh_wire::peer::{Access, DiffName};
-use pagemesh_wire::{MappingId, NodeId, PageIndex, RequestId, SegmentId, VectorTime};
+use pagemesh_wire::{MappingId, NodeId, NodeSet, PageIndex, RequestId, SegmentId, VectorTime};
 
 /// What this node has of the pages of one segment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -270,5 +272,26 @@ impl Memory {
             names,
             at_most,
         }));
+    }
+
+    /// The pages from one on, as a user sees them, and how many there are.
+    pub(super) fn inspect(&self, me: NodeId, first: PageIndex, limit: usize) -> Inspection {
+        let line = |(index, page): (PageIndex, &Page)| PageLine {
+            page: index,
+            rights: page.rights as u8,
+            owner: page.keeper == Some(me),
+            hint: page.keeper.unwrap_or(self.segment.home()),
+            version: page.notices.applied().intervals(),
+            copies: NodeSet::EMPTY,
+            queued: 0,
+        };
+        Inspection {
+            unreplicated: 0,
+            known: self.pages.len() as u64,
+            readable: self.pages.count(|page| page.rights >= Rights::Read),
+            writable: self.pages.count(|page| page.rights == Rights::Write),
+            owned: self.pages.count(|page| page.keeper == Some(me)),
+            pages: self.pages.from(first).take(limit).map(line).collect(),
+        }
     }
 }

@@ -87,6 +87,13 @@ impl Pages {
         self.iter().filter(|(_, page)| pick(page)).count() as u64
     }
 
+    /// The pages whose keeper is another node.
+    pub(super) fn kept_elsewhere(&self, me: NodeId) -> impl Iterator<Item = (PageIndex, NodeId)> {
+        let keeper = move |page: &Page| page.keeper.filter(|keeper| *keeper != me);
+        self.iter()
+            .filter_map(move |(index, page)| Some((index, keeper(page)?)))
+    }
+
     /// An interval of this node names a page, whose diff is not made yet.
     pub(super) fn name(&mut self, index: PageIndex, by: (NodeId, u64), rank: u64) {
         let (me, interval) = by;

@@ -2,15 +2,19 @@
 //! code, and the result is what `docs/design/page-states-release.md` says. Run with `UPDATE=1` to
 //! rewrite the page.
 
+use super::messages::{
+    CopyReply, CopyRequest, CopyRequests, DiffRequest, IntervalRecord, IntervalReply, News, PageRun,
+};
+use super::page::Copy;
 use super::*;
-use crate::effect::{Afterwards, DiffWork, Effects};
+use crate::effect::{Afterwards, DiffWork, Effect, Effects, Rights};
+use crate::policies::hooks::{Due, Hooks, SyncHooks, Who};
 use crate::shell::Shell;
 use crate::time::Time;
 use core::fmt::Write as _;
 use core::time::Duration;
-use messages::{CopyRequest, CopyRequests, IntervalRecord, PageRun};
-use pagemesh_wire::peer::{DiffName, Diffs, Spread};
-use pagemesh_wire::{MappingId, RequestId, VectorTime};
+use pagemesh_wire::peer::{Access, Contents, DiffName, Diffs, Spread};
+use pagemesh_wire::{ClientId, MappingId, PageIndex, RequestId, VectorTime};
 
 const ME: NodeId = NodeId(2);
 const HOME: NodeId = NodeId(1);
