@@ -295,3 +295,101 @@ impl Memory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::effect::Effects;
+    use crate::shell::Shell;
+    use crate::time::Time;
+
+    const ME: NodeId = NodeId(2);
+    const PAGE: PageIndex = PageIndex(4);
+
+    /// Does this to a page in its frame, and returns the kinds of its effects.
+    fn with(memory: &mut Memory, work: impl FnOnce(&mut Memory, &mut Cx<'_>)) -> Vec<&'static str> {
+        let mut effects = Effects::default();
+        let mut shell = Shell::of_four(ME);
+        let mut cx = Cx {
+            now: Time(1),
+            shell: &mut shell,
+            effects: &mut effects,
+        };
+        work(memory, &mut cx);
+        let kinds = effects.drain().map(|effect| match effect {
+            Effect::Map { .. } => "map",
+            Effect::Protect { .. } => "protect",
+            Effect::Evict { .. } => "evict",
+            Effect::DropStash { .. } => "drop stash",
+            Effect::Diffs(DiffWork::Twin { .. }) => "twin",
+            Effect::Diffs(DiffWork::Diff { .. }) => "diff",
+            other => panic!("not of a page: {other:?}"),
+        });
+        kinds.collect()
+    }
+
+    /// A page that this node stores to.
+    fn stored() -> Memory {
+        let mut memory = Memory::new(SegmentId::new(NodeId(1), 1));
+        memory.pages.page(PAGE).copy = Copy::Frame;
+        let done = with(&mut memory, |memory, cx| {
+            memory.map(cx, PAGE, &[(MappingId(1), Access::Write)]);
+        });
+        assert_eq!(done, ["twin", "map"]);
+        memory
+    }
+
+    /// The same, named by the first interval of this node.
+    fn named() -> Memory {
+        let mut memory = stored();
+        memory.pages.name(PAGE, (ME, 1), 1);
+        memory
+    }
+
+    fn name(interval: u64) -> DiffName {
+        DiffName {
+            page: PAGE,
+            node: ME,
+            interval,
+        }
+    }
+
+    #[test]
+    fn a_diff_is_made_once_and_of_the_interval_that_names_the_page() {
+        let mut memory = named();
+        let none = with(&mut memory, |memory, cx| memory.make_named(cx, &name(2)));
+        assert!(none.is_empty() && !memory.diffs.has(&name(2)));
+        let made = with(&mut memory, |memory, cx| memory.make_named(cx, &name(1)));
+        assert_eq!(made, ["protect", "diff"]);
+        assert!(memory.diffs.has(&name(1)));
+        let again = with(&mut memory, |memory, cx| memory.make_named(cx, &name(1)));
+        assert!(again.is_empty());
+    }
+
+    #[test]
+    fn a_page_that_was_given_gets_another_twin_before_it_is_stored_to() {
+        let mut memory = named();
+        let given = with(&mut memory, |memory, cx| memory.give_all(cx, PAGE));
+        assert_eq!(given, ["protect"]);
+        let again = with(&mut memory, |memory, cx| {
+            memory.map(cx, PAGE, &[(MappingId(1), Access::Write)]);
+        });
+        assert_eq!(again, ["diff", "map"], "the diff leaves a twin");
+        assert!(memory.diffs.has(&name(1)));
+        assert!(memory.pages.get(&PAGE).is_some_and(|page| page.twin));
+    }
+
+    #[test]
+    fn what_is_put_out_of_sight_is_kept_or_dropped() {
+        for (keep, copy) in [(true, Copy::Stash), (false, Copy::None)] {
+            let mut memory = named();
+            let done = with(&mut memory, |memory, cx| memory.stow(cx, PAGE, keep));
+            assert_eq!(done, ["protect", "diff", "evict"]);
+            let has = |memory: &Memory| memory.pages.get(&PAGE).map(|page| page.copy);
+            assert_eq!(has(&memory), Some(copy));
+            let dropped = with(&mut memory, |memory, cx| memory.drop_copy(cx, PAGE));
+            assert_eq!(dropped.len(), usize::from(keep));
+            assert_eq!(has(&memory), Some(Copy::None));
+        }
+    }
+}

@@ -164,3 +164,28 @@ impl Replicas {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagemesh_wire::PageIndex;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn nobody_hears_of_an_interval_that_is_not_kept() {
+        const ME: NodeId = NodeId(2);
+        let mut history = History::default();
+        for _ in 0..3 {
+            history.end(ME, &BTreeSet::from([PageIndex(0)]));
+        }
+        let mut replicas = Replicas::default();
+        let told = |replicas: &Replicas| replicas.tellable(&history, ME).get(ME);
+        assert_eq!(told(&replicas), 3, "it has no replicas");
+        replicas.on = true;
+        assert_eq!(told(&replicas), 0);
+        replicas.kept = 2;
+        assert_eq!(told(&replicas), 2);
+        replicas.kept = 3;
+        assert_eq!(told(&replicas), 3);
+    }
+}
