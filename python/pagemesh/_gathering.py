@@ -5,6 +5,8 @@ first whose pages are here, then the others in the order of their pages, which a
 they are touched: each page is fetched once, together with others.
 """
 
+import functools
+
 import numpy
 
 from . import errors
@@ -30,11 +32,12 @@ _ORDERED, _COPIED = 1 << 20, 1 << 16
 def gather(array, index):
     """The items of these numbers along the first axis; ``None`` if numpy may as well take them."""
     numbers = _numbers(array, index)
-    if numbers is None:
+    places = _elsewhere(array, numbers)
+    if places is None:
         return None
     found = numpy.empty((numbers.size, *array.shape[1:]), array.dtype)
     data, flat = bare(array), numbers.reshape(-1)
-    for part, some in _parts(array, flat):
+    for part, some in _parts(places, flat):
         found[part][some] = data[flat[part][some]]
     return found.reshape(numbers.shape + array.shape[1:])
 
@@ -44,7 +47,8 @@ def scatter(array, index, values):
     # numpy makes items of an array's type from lists and the like.
     fits = array.flags.writeable and isinstance(values, (numpy.ndarray, numpy.generic, int, float))
     numbers = _numbers(array, index) if fits else None
-    if numbers is None:
+    places = _elsewhere(array, numbers)
+    if places is None:
         return False
     given = bare(numpy.asarray(values))
     if numpy.may_share_memory(given, array):
@@ -55,13 +59,13 @@ def scatter(array, index, values):
         return False  # numpy says what does not fit
     given = given.reshape(numbers.size, *array.shape[1:])
     data, flat = bare(array), numbers.reshape(-1)
-    for part, some in _parts(array, flat):
+    for part, some in _parts(places, flat):
         data[flat[part][some]] = given[part][some]
     return True
 
 
 def _numbers(array, index):
-    """The numbers of items, if they are many, numpy would take them, and pages of theirs are elsewhere."""
+    """The numbers of items, if they are many and numpy would take them; else ``None``."""
     if array._home is None or array.size == 0 or not isinstance(index, (list, numpy.ndarray)):
         return None
     if len(index) < _FEWEST if type(index) is list else index.size < _FEWEST:
@@ -77,15 +81,18 @@ def _numbers(array, index):
         return None
     if numbers.min() < -length or numbers.max() >= length:
         return None  # numpy says which one
-    numbers = numbers.astype(numpy.int64, copy=False)
-    return numbers if _are_elsewhere(array, numbers.reshape(-1)) else None
+    return numbers.astype(numpy.int64, copy=False)
 
 
-def _are_elsewhere(array, numbers):
-    """Whether pages of these items are not here, as far as a sample shows."""
-    places = _Places(array)
-    sample = numbers[:: max(1, min(_SAMPLE, numbers.size // _LOOKS))] % array.shape[0]
-    return places.an_item <= places.at_once and not places.are_here(sample).all()
+def _elsewhere(array, numbers):
+    """Where the array's items lie, if a sample shows that pages of these are not here."""
+    if numbers is None:
+        return None
+    places, numbers = _Places(array), numbers.reshape(-1)
+    sample = numbers[:: max(1, min(_SAMPLE, numbers.size // _LOOKS))] % places.count
+    if places.are_here(sample).all() or places.an_item > places.at_once:
+        return None
+    return places
 
 
 class _Places:
@@ -94,13 +101,19 @@ class _Places:
     def __init__(self, array):
         home = array._home
         low, high = byte_bounds(bare(array)[:1])
-        self._memory = home.memory
+        self._home = home
         self._step = array.strides[0]
         self._ends = low - home.address, high - 1 - home.address
-        # The pages of one item, at most, and how many may be announced at once.
+        self.count = array.shape[0]
+        # The pages of one item, at most.
         self.an_item = (high - low - 1) // PAGE_SIZE + 2
-        local = home.policy.local if isinstance(home.policy, Private) else None
-        self.at_once = _PAGES if local is None else min(_PAGES, local // PAGE_SIZE // _PART)
+
+    @functools.cached_property
+    def at_once(self):
+        """How many pages may be announced at once. The daemon may have to be asked for the policy."""
+        policy = self._home.policy
+        local = policy.local if isinstance(policy, Private) else None
+        return _PAGES if local is None else min(_PAGES, local // PAGE_SIZE // _PART)
 
     def of(self, numbers):
         """The first and the last page of each of these items."""
@@ -108,9 +121,12 @@ class _Places:
 
     def are_here(self, numbers):
         """For each of these items whether its first and last page have frames on this host."""
-        found = [self._memory.frames(pages.tobytes()) for pages in self.of(numbers)]
-        first, last = (numpy.frombuffer(frames, bool) for frames in found)
-        return first & last
+        first, last = self.of(numbers)
+        found = self._have_frames(first)
+        return found if (first == last).all() else found & self._have_frames(last)
+
+    def _have_frames(self, pages):
+        return numpy.frombuffer(self._home.memory.frames(pages.tobytes()), bool)
 
     def announce(self, numbers):
         """Has the pages of these items fetched."""
@@ -118,20 +134,19 @@ class _Places:
         pages = first[:, None] + numpy.arange(self.an_item)
         pages = numpy.unique(numpy.minimum(pages, last[:, None]))
         try:
-            self._memory.will_need(pages.tobytes())
+            self._home.memory.will_need(pages.tobytes())
         except (errors.ClosedError, errors.LostPageError):
             raise  # of another access: these must not get lost
         except (errors.Error, ValueError):
             pass  # as of a daemon of an older release; the pages come when they are touched
 
 
-def _parts(array, numbers):
+def _parts(places, numbers):
     """Slices of the numbers, and of each, some at a time, the positions of its items: in an order that
     has few pages fetched, and where numbers are the same, in theirs."""
-    places = _Places(array)
     for start in range(0, numbers.size, _ORDERED):
         part = slice(start, start + _ORDERED)
-        for some in _in_order(places, numbers[part] % array.shape[0]):
+        for some in _in_order(places, numbers[part] % places.count):
             yield part, some
 
 

@@ -107,7 +107,7 @@ fn frames(mapping: &Mapping, pages: &[u64]) -> pagemesh::Result<Vec<u8>> {
         .collect())
 }
 
-/// So many pages are looked at in one call in the time that one more call takes.
+/// For each page so many that lie between may be looked at with it; else each has a call of its own.
 const BETWEEN: usize = 16;
 
 /// The message of `mmap`, on which the standard library's segments are built.

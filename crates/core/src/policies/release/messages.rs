@@ -100,6 +100,16 @@ impl IntervalRecord {
         let run = |run: &PageRun| run.first.0..run.first.0.saturating_add(run.count);
         self.pages.iter().flat_map(run).map(PageIndex)
     }
+
+    /// The diffs of those pages, by their names.
+    pub(super) fn diffs(&self) -> impl Iterator<Item = DiffName> + '_ {
+        let (node, interval) = (self.node, self.index);
+        self.each_page().map(move |page| DiffName {
+            page,
+            node,
+            interval,
+        })
+    }
 }
 
 /// What one node knows that another lacks: the payload of every acquire.

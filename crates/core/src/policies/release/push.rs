@@ -9,7 +9,7 @@ use super::diff_requests::LOOK_AROUND;
 use super::history::History;
 use super::intervals::Intervals;
 use super::memory::Memory;
-use super::messages::{Body, DiffRequest, IntervalReply, News};
+use super::messages::{Body, DiffRequest, IntervalRecord, IntervalReply, News};
 use super::page::{Copy, Page};
 use super::push_credit::PushCredit;
 use super::replicas::Replicas;
@@ -57,14 +57,7 @@ impl PushContext<'_, '_> {
         if self.rules.spread != Spread::Hybrid || to == self.cx.me() {
             return;
         }
-        let named = news.records.iter().flat_map(|record| {
-            let name = |page| DiffName {
-                page,
-                node: record.node,
-                interval: record.index,
-            };
-            record.each_page().map(name)
-        });
+        let named = news.records.iter().flat_map(IntervalRecord::diffs);
         let named: Vec<_> = named
             .filter(|name| self.push.is_subscribed(to, name.page))
             .take(ATTACHED)

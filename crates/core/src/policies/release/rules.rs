@@ -1,4 +1,4 @@
-//! What is settled about a segment when it is opened.
+//! The identifier of a segment, its length and its spread, which stay as they are while it is open.
 
 use crate::timers::Timer;
 use pagemesh_wire::peer::{Spread, Subject};

@@ -50,14 +50,7 @@ impl Ward {
 
     /// Looks which diffs of its records are not here and not collected.
     fn look_for_missing(&mut self, floor: &VectorTime, diffs: &DiffStore) {
-        let names = self.records.iter().flat_map(|record| {
-            let name = |page| DiffName {
-                page,
-                node: record.node,
-                interval: record.index,
-            };
-            record.each_page().map(name)
-        });
+        let names = self.records.iter().flat_map(IntervalRecord::diffs);
         let lacks = |name: &DiffName| !floor.has(name.node, name.interval) && !diffs.has(name);
         self.missing = names.filter(lacks).collect();
     }

@@ -3,7 +3,7 @@
 use super::super::feeds::Feeds;
 use super::super::intervals::Intervals;
 use super::super::memory::Memory;
-use super::super::messages::{Body, DiffRequest, Keep, Kept};
+use super::super::messages::{Body, DiffRequest, IntervalRecord, Keep, Kept};
 use super::super::push_credit::PushCredit;
 use super::super::rules::Rules;
 use super::super::serve::RequestContext;
@@ -107,14 +107,7 @@ impl<'b> BackupContext<'_, 'b> {
         let Some(upto) = records.last().map(|record| record.index) else {
             return;
         };
-        let named = records.iter().flat_map(|record| {
-            let name = |page| DiffName {
-                page,
-                node: me,
-                interval: record.index,
-            };
-            record.each_page().map(name)
-        });
+        let named = records.iter().flat_map(IntervalRecord::diffs);
         let mut names: Vec<DiffName> = named.collect();
         self.memory.give_each(self.cx, &names);
         for name in &names {
