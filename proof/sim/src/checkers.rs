@@ -6,7 +6,7 @@ use crate::hints::Hints;
 use crate::lines::Lines;
 use crate::storms::Storms;
 use crate::witness::History;
-use pagemesh_core::Event;
+use pagemesh_core::{Effect, Event};
 use pagemesh_wire::NodeId;
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{Ask, Message};
@@ -46,7 +46,11 @@ impl Checkers {
 
     /// Checks an event that the node of a host emits.
     pub(crate) fn told(&mut self, host: usize, event: &Event) -> Check {
-        self.hints.told(event);
         self.storms.told(host, event)
+    }
+
+    /// Takes note of what a turn of a node grants, before any of its effects is carried out.
+    pub(crate) fn granted(&mut self, turn: &[Effect]) {
+        self.hints.granted(turn);
     }
 }

@@ -3,7 +3,7 @@
 //! than the hop before.
 
 use crate::check::{Check, ensure};
-use pagemesh_core::Event;
+use pagemesh_core::{Effect, Event};
 use pagemesh_wire::peer::{Ask, Message, Subject};
 use pagemesh_wire::{NodeId, Version};
 use std::collections::BTreeMap;
@@ -54,6 +54,16 @@ impl Hints {
     pub(crate) fn given(&mut self, subject: Subject, to: NodeId, version: Version) {
         let named = self.named.entry((subject, to)).or_default();
         *named = version.max(*named);
+    }
+
+    /// Records the grants of a turn of a node. They count before any message of the turn: requests
+    /// that the node gathers in one datagram stand where the first one stood.
+    pub(crate) fn granted(&mut self, turn: &[Effect]) {
+        for effect in turn {
+            if let Effect::Emit(event) = effect {
+                self.told(event);
+            }
+        }
     }
 
     /// As [`Hints::given`], for an event that a node emits.
@@ -154,6 +164,21 @@ mod tests {
             version: Version(9),
         };
         hints.said(n1, n2, &Message::PassAck(ack)).unwrap();
+        assert!(hints.said(n1, n2, &Message::Ask(ask(5, 0))).is_err());
+    }
+
+    #[test]
+    fn a_request_may_stand_before_the_grant_that_it_relies_on() {
+        let mut hints = Hints::default();
+        let (n1, n2) = (NodeId(1), NodeId(2));
+        let given = Event::OwnershipGiven {
+            segment: key(0).segment,
+            page: key(0).page,
+            to: n2,
+            version: Version(4),
+        };
+        hints.granted(&[Effect::Emit(given)]);
+        hints.said(n1, n2, &Message::Ask(ask(4, 0))).unwrap();
         assert!(hints.said(n1, n2, &Message::Ask(ask(5, 0))).is_err());
     }
 

@@ -175,6 +175,7 @@ impl World {
     ) -> Check {
         let all = effects.as_slice().len();
         let effort = self.effort(at, all);
+        self.checkers.granted(effects.as_slice());
         Executor::new(self, at, hearing, effort).execute_all(effects)?;
         self.reaction.heard = None;
         if let Effort::Until { last, half } = effort {

@@ -261,6 +261,9 @@ fn seeds_that_broke_something_hold() {
         // Granted to a node by one that died: no search began, since the home's hint named the very
         // node that asked.
         (10_484, Profile::Harsh, true),
+        // A walk's requests, gathered in one datagram, stood before the grant in the same turn
+        // that one of them relied on; the checker did not know of it yet.
+        (4789, Profile::Harsh, false),
         // Two old grants to a node that had left: the older one was taken back.
         (40_326, Profile::Harsh, false),
         // An old grant to a node that had left: it had taken it and passed it on, to one that

@@ -167,7 +167,6 @@ impl EffectExecutor for Turn<'_> {
                 page,
                 version,
             } => Some(Sight::Owned(PageKey { segment, page }, version)),
-            Event::OwnershipGiven { .. } | Event::TokenGiven { .. } => Some(Sight::Given(event)),
             Event::Left { node } | Event::Died { node } => Some(Sight::Gone(node)),
             Event::Expelled {} => Some(Sight::Expelled),
             _ => None,

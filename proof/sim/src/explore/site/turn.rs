@@ -5,7 +5,7 @@ use super::super::setting::Op;
 use super::{Outcome, Packet, SILENCE, Seat, Sight, Site, Stimulus, TICK};
 use crate::check::{Check, ensure};
 use crate::kernel::{Kernel, PageKey};
-use pagemesh_core::{EffectExecutor as _, Effects, Input, Request, Rights};
+use pagemesh_core::{Effect, EffectExecutor as _, Effects, Event, Input, Request, Rights};
 use pagemesh_wire::header::Header;
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{Access, Diffs, Message};
@@ -139,11 +139,25 @@ impl Turn<'_> {
         let mut effects = Effects::default();
         self.site.node.handle(self.site.clock, input, &mut effects);
         self.payload = payload.map(<[u8]>::to_vec);
+        self.grants(effects.as_slice());
         self.execute_all(&mut effects)?;
         while let Some(answer) = self.answers.pop_front() {
             self.handle(answer, None)?;
         }
         Ok(())
+    }
+
+    /// Others see all grants of a turn before its messages, as [`Hints::granted`] has it.
+    ///
+    /// [`Hints::granted`]: crate::hints::Hints::granted
+    fn grants(&mut self, turn: &[Effect]) {
+        for effect in turn {
+            if let Effect::Emit(event @ (Event::OwnershipGiven { .. } | Event::TokenGiven { .. })) =
+                effect
+            {
+                self.see(Sight::Given(event.clone()));
+            }
+        }
     }
 
     fn thread(&mut self, seat: Seat, op: Op, value: u64, segment: SegmentId) -> Check {
