@@ -155,7 +155,7 @@ impl Turn<'_> {
             if let Effect::Emit(event @ (Event::OwnershipGiven { .. } | Event::TokenGiven { .. })) =
                 effect
             {
-                self.see(Sight::Given(event.clone()));
+                self.see(Sight::Given(*event));
             }
         }
     }
