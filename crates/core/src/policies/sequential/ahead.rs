@@ -2,8 +2,9 @@
 //! when it arrives, it is mapped where it is expected to be touched, and may leave at once, since
 //! no thread waits for it.
 
-use super::Sequential;
 use super::context::PageContext;
+use super::memory::Memory;
+use super::table::Table;
 use crate::effect::{Effect, Mappings, Rights};
 use crate::event::Event;
 use crate::policies::hooks::Who;
@@ -16,7 +17,7 @@ use pagemesh_wire::{MappingId, NodeId, PageIndex, SegmentId};
 /// A request ahead is given up after this many times the first wait for an answer.
 const PATIENCE: u32 = 5;
 
-impl Sequential {
+impl Memory {
     /// A thread faulted: asks ahead if the process walks.
     pub(super) fn walk(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access) {
         let limit = cx.pace().ahead;
@@ -35,18 +36,8 @@ impl Sequential {
     /// A thread stores to a page far from its last ones: gives it the right to store to those that it
     /// is expected to come to, as far as only this node knows them.
     fn store_beside(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex) {
-        let me = cx.me();
-        let is_writable =
-            |page| (self.pages.get(page)).is_some_and(|it| it.rights == Rights::Write);
-        let is_new = |page: &PageIndex| {
-            page.0 < who.pages
-                && match self.pages.get(*page) {
-                    Some(page) => page.is_new_at(me),
-                    None => self.rules.segment.home() == me,
-                }
-        };
-        let (_, after) = beside(page, is_writable);
-        let pages: Vec<_> = after.take_while(is_new).collect();
+        let nodes = (cx.me(), self.rules.segment.home());
+        let pages = self.pages.new_beside(nodes, page, who.pages);
         let ahead = Ahead {
             mapping: who.mapping,
             mark: false,
@@ -76,42 +67,49 @@ impl Sequential {
         }
     }
 
-    /// A page asked for ahead has arrived: pages that it has overtaken are asked for again.
-    pub(super) fn came_ahead(&mut self, cx: &mut Cx<'_>, page: PageIndex, from: Option<NodeId>) {
-        if let Some(again) = self.prefetch.flights.came(cx.now, page, from) {
-            self.repair(cx, again);
-            self.run_willneed_ranges(cx);
+    /// Asks again for pages that stay out, and then for more of the announced ones.
+    pub(super) fn ask_again(&mut self, cx: &mut Cx<'_>, pages: Vec<PageIndex>) {
+        if !pages.is_empty() {
+            let start = cx.effects.len();
+            self.each(cx, pages, |context| context.ask_again());
+            gather(cx.effects, start);
         }
-    }
-
-    fn repair(&mut self, cx: &mut Cx<'_>, pages: Vec<PageIndex>) {
-        if pages.is_empty() {
-            return;
-        }
-        let start = cx.effects.len();
-        for page in pages {
-            self.at(cx, page, |context| context.ask_again());
-        }
-        gather(cx.effects, start);
+        self.run_willneed_ranges(cx);
     }
 
     /// The timer for requests ahead fired: asks again for pages that stay out too long.
     pub(super) fn look_ahead(&mut self, cx: &mut Cx<'_>) {
         let pages = &self.pages;
-        let waits = |page| {
-            let page = pages.get(page);
-            page.is_some_and(|page| page.own.want().is_some())
-        };
+        let waits = |page| pages.wants(page);
         let (again, next) = self.prefetch.flights.look(cx.now, quiet(cx), waits);
         if let Some(next) = next {
             cx.arm(next, Timer::Ahead(self.rules.segment));
         }
-        self.repair(cx, again);
-        self.run_willneed_ranges(cx);
+        self.ask_again(cx, again);
     }
 }
 
-impl WillneedRanges for Sequential {
+impl Table {
+    /// The pages after one that is stored to which only this node knows, `me`, if the pages before it
+    /// show that the next ones will be stored to.
+    fn new_beside(
+        &self,
+        (me, home): (NodeId, NodeId),
+        page: PageIndex,
+        size: u32,
+    ) -> Vec<PageIndex> {
+        let is_writable = |page| (self.get(page)).is_some_and(|it| it.rights == Rights::Write);
+        let is_new = |page: &PageIndex| match self.get(*page) {
+            _ if page.0 >= size => false,
+            Some(page) => page.is_new_at(me),
+            None => home == me,
+        };
+        let (_, after) = beside(page, is_writable);
+        after.take_while(is_new).collect()
+    }
+}
+
+impl WillneedRanges for Memory {
     fn segment(&self) -> SegmentId {
         self.rules.segment
     }
@@ -128,19 +126,16 @@ impl WillneedRanges for Sequential {
 
     /// Drops the copies of pages that other nodes own.
     fn do_without(&mut self, cx: &mut Cx<'_>, first: PageIndex, end: PageIndex) {
-        if self.held_until() > cx.now {
+        if self.hold.until() > cx.now {
             // The process that saves relies on the copies.
             return;
         }
         let me = cx.me();
-        let known = self.pages.from(first);
-        let known = known.take_while(|(page, _)| *page < end);
-        let copies = known.filter(|(_, page)| {
+        let copies = self.pages.between(first, end).filter(|(_, page)| {
             page.own.hint != me && page.own.busy().is_none() && page.rights > Rights::None
         });
-        for page in copies.map(|(page, _)| page).collect::<Vec<_>>() {
-            self.at(cx, page, |context| context.evict(false));
-        }
+        let copies: Vec<_> = copies.map(|(page, _)| page).collect();
+        self.each(cx, copies, |context| context.evict(false));
     }
 }
 

@@ -1,8 +1,8 @@
 //! One page, opened for the length of one input.
 
-use super::Rules;
 use super::book::Book;
 use super::page::{More, Page};
+use super::rules::Rules;
 use crate::effect::{Effect, Mappings, Reply, Rights};
 use crate::event::Event;
 use crate::ownership::Busy;

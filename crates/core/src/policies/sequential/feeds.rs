@@ -11,8 +11,8 @@
 //! still on its way is refused for its version, and if its owner has died meanwhile, for its owner: the
 //! search for the page may have counted the copies already.
 
-use super::Sequential;
 use super::context::PageContext;
+use super::memory::Memory;
 use crate::effect::{Rights, Source};
 use crate::event::Event;
 use crate::limits::READS;
@@ -108,56 +108,32 @@ impl Feeds {
             slow.barred = now + BARRED;
         }
     }
-}
-
-/// A reader to whom this node is to send its copy when that has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct CopyWaiter {
-    reader: NodeId,
-    request: RequestId,
-    version: Version,
-}
-
-impl Sequential {
-    /// Many requests in one message: each is handled like one that came alone, unless another reader
-    /// is to send the pages.
-    pub(super) fn asked_for_many(&mut self, cx: &mut Cx<'_>, from: NodeId, many: &AskMany) {
-        if many.requests.len() > AskMany::LIMIT {
-            return cx.emit(Event::Malformed {});
-        }
-        let mut start = 0;
-        for (count, feeder) in self.feeders(cx, from, many) {
-            if feeder == cx.me() {
-                for ask in many.each(from).skip(start).take(count) {
-                    self.page_message(cx, from, Message::Ask(ask));
-                }
-            } else {
-                let run = &many.requests[start..start + count];
-                self.leave_to(cx, feeder, from, run);
-            }
-            start += count;
-        }
-    }
 
     /// The nodes that send the pages of a burst, each with the length of the run that it sends, in the
     /// order of the pages.
-    fn feeders(&mut self, cx: &Cx<'_>, reader: NodeId, many: &AskMany) -> Vec<(usize, NodeId)> {
+    pub(super) fn feeders(
+        &mut self,
+        cx: &Cx<'_>,
+        memory: &Memory,
+        reader: NodeId,
+        many: &AskMany,
+    ) -> Vec<(usize, NodeId)> {
         let owner = cx.me();
         let least = usize::from(cx.pace().left_to_reader);
         let burst = many.access == Access::Read && many.requests.len() >= least;
         let by_owner = vec![(many.requests.len(), owner)];
-        if !burst || self.rules.manager != Manager::Dynamic {
+        if !burst || memory.rules.manager != Manager::Dynamic {
             return by_owner;
         }
-        let runs = self.held_alike(cx, reader, &many.requests);
+        let runs = self.held_alike(cx, memory, reader, &many.requests);
         if runs.iter().all(|(_, holders)| holders.is_empty()) {
-            self.feeds.asks(cx.now, reader, owner);
+            self.asks(cx.now, reader, owner);
             return by_owner;
         }
         let feeders = runs.into_iter().map(|(count, holders)| {
             let feeder = match holders.is_empty() {
                 true => owner,
-                false => self.feeds.choose(cx.now, owner, reader, &holders),
+                false => self.choose(cx.now, owner, reader, &holders),
             };
             (count, feeder)
         });
@@ -169,19 +145,20 @@ impl Sequential {
     fn held_alike(
         &mut self,
         cx: &Cx<'_>,
+        memory: &Memory,
         reader: NodeId,
         requests: &[PageRequest],
     ) -> Vec<(usize, NodeSet)> {
         let mut runs: Vec<(usize, NodeSet)> = Vec::new();
         for request in requests {
-            let copies = self.shared_with(cx.me(), request.page);
+            let copies = memory.shared_with(cx.me(), request.page);
             let mut copies = copies.unwrap_or(NodeSet::EMPTY);
             if copies.contains(reader) {
-                self.feeds.failed(cx.now, reader);
+                self.failed(cx.now, reader);
                 copies = NodeSet::EMPTY;
             }
             let holders = copies.intersection(&cx.shell.alive);
-            let holders = self.feeds.reading(cx.now, reader, &holders);
+            let holders = self.reading(cx.now, reader, &holders);
             match runs.last_mut() {
                 Some((count, of)) if of.is_empty() && holders.is_empty() => *count += 1,
                 Some((count, of)) if !of.intersection(&holders).is_empty() => {
@@ -193,7 +170,17 @@ impl Sequential {
         }
         runs
     }
+}
 
+/// A reader to whom this node is to send its copy when that has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct CopyWaiter {
+    reader: NodeId,
+    request: RequestId,
+    version: Version,
+}
+
+impl Memory {
     /// The nodes that may have a copy of a page that this node owns, if nothing is under way about it.
     fn shared_with(&self, owner: NodeId, index: PageIndex) -> Option<NodeSet> {
         let page = self.pages.get(index)?;
@@ -204,7 +191,8 @@ impl Sequential {
         shared.then_some(page.copies.clone())
     }
 
-    fn leave_to(
+    /// Leaves requests of a reader to another one.
+    pub(super) fn leave_to(
         &mut self,
         cx: &mut Cx<'_>,
         feeder: NodeId,

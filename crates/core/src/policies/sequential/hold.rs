@@ -6,100 +6,83 @@
 //! once every page of the segment is readable here, no process of the cluster can store to any of
 //! them: the contents are those of one instant (*INV-held-unchanged*).
 
-use super::Sequential;
 use super::context::PageContext;
-use super::page::Page;
-use crate::effect::{Effect, Mappings, Reply, Rights};
+use super::memory::Memory;
+use crate::effect::{Effect, Mappings, Rights};
 use crate::event::Event;
 use crate::limits::HOLD_LEASE;
 use crate::shell::Cx;
 use crate::time::Time;
-use pagemesh_wire::local::PageState;
+use pagemesh_wire::ClientId;
 use pagemesh_wire::peer::{Access, Refusal, Waiter};
-use pagemesh_wire::{ClientId, NodeId, PageIndex, Ticket};
 use serde::{Deserialize, Serialize};
+
+/// The hold that lasts, or was the last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Hold(Option<Held>);
 
 /// A hold that a process has asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Hold {
+struct Held {
     client: ClientId,
     /// When it ends, if it is not released before.
     until: Time,
 }
 
 impl Hold {
-    pub(super) fn client(self) -> ClientId {
-        self.client
-    }
-}
-
-impl Sequential {
     /// When the present hold ends.
-    pub(super) fn held_until(&self) -> Time {
-        self.hold.map_or(Time::ZERO, |hold| hold.until)
+    pub(super) fn until(self) -> Time {
+        self.0.map_or(Time::ZERO, |held| held.until)
     }
 
-    /// Begins a hold. Stores of this node's processes stop now.
-    pub(super) fn hold(&mut self, cx: &mut Cx<'_>, (ticket, client): (Ticket, ClientId)) {
-        if self.held_until() > cx.now {
+    /// The process that has the hold, or had the last one and has not released it.
+    pub(super) fn client(self) -> Option<ClientId> {
+        self.0.map(|held| held.client)
+    }
+
+    fn begin(&mut self, now: Time, client: ClientId) -> Result<(), Refusal> {
+        if self.until() > now {
             let why = "another process of this node saves the segment now; try again";
-            return cx.refuse(ticket, Refusal::Limit(why.into()));
+            return Err(Refusal::Limit(why.into()));
         }
-        let until = cx.now + HOLD_LEASE;
-        self.hold = Some(Hold { client, until });
-        for page in self.pages.those(|page| page.rights == Rights::Write) {
-            self.at(cx, page, |context| context.downgrade());
-        }
-        cx.reply(ticket, Reply::Done);
+        let until = now + HOLD_LEASE;
+        self.0 = Some(Held { client, until });
+        Ok(())
     }
 
-    /// Ends the hold of a process. Refuses if it had ended by itself: pages may have changed since.
-    pub(super) fn stop_holding(&mut self, cx: &mut Cx<'_>, (ticket, client): (Ticket, ClientId)) {
-        let lasted = self
-            .hold
-            .is_some_and(|hold| hold.client == client && hold.until > cx.now);
-        self.end_hold(cx, client);
-        if lasted {
-            cx.reply(ticket, Reply::Done);
-        } else {
-            let why = format!(
-                "pages of the segment were kept from changing for {HOLD_LEASE:?}, and not all of \
-                 them arrived here in that time; try again when programs store less"
-            );
-            cx.refuse(ticket, Refusal::Limit(why));
-        }
+    /// Why a hold that ended by itself is no success.
+    pub(super) fn over() -> Refusal {
+        Refusal::Limit(format!(
+            "pages of the segment were kept from changing for {HOLD_LEASE:?}, and not all of \
+             them arrived here in that time; try again when programs store less"
+        ))
     }
 
-    /// Lets the pages change again that this process holds.
-    pub(super) fn end_hold(&mut self, cx: &mut Cx<'_>, client: ClientId) {
-        if self.hold.take_if(|hold| hold.client == client).is_none() {
-            return;
-        }
-        for page in self.pages.those(|page| page.own.busy().is_some()) {
-            self.at(cx, page, |context| context.leave_if_due());
-        }
-    }
-
-    /// What this node knows of pages, for a process that saves the segment.
-    pub(super) fn states(&self, me: NodeId, first: PageIndex, count: u32) -> Vec<PageState> {
-        let pages = first.0..first.0.saturating_add(count);
-        let unknown = Page::new(self.rules.segment.home());
-        let state = |page| state(me, self.pages.get(page).unwrap_or(&unknown));
-        pages.map(PageIndex).map(state).collect()
+    /// Ends the hold of a process; none if it has none.
+    fn end(&mut self, client: ClientId) -> Option<Held> {
+        self.0.take_if(|held| held.client == client)
     }
 }
 
-fn state(me: NodeId, page: &Page) -> PageState {
-    let gathers = page
-        .own
-        .busy()
-        .is_some_and(|busy| busy.more.gather.is_some());
-    match page.rights {
-        // The version is that of a store which is to come.
-        _ if gathers => PageState::Unsure,
-        _ if page.own.hint == me && page.pristine && page.rights < Rights::Write => PageState::Zero,
-        Rights::Read => PageState::Version(page.own.version),
-        Rights::None | Rights::Write => PageState::Unsure,
+impl Memory {
+    /// Begins a hold. Stores of this node's processes stop now.
+    pub(super) fn hold(&mut self, cx: &mut Cx<'_>, client: ClientId) -> Result<(), Refusal> {
+        self.hold.begin(cx.now, client)?;
+        let writable = self.pages.those(|page| page.rights == Rights::Write);
+        self.each(cx, writable, |context| context.downgrade());
+        Ok(())
+    }
+
+    /// Ends the hold of a process, and lets the pages change again. False if it had ended by itself:
+    /// pages may have changed since.
+    pub(super) fn end_hold(&mut self, cx: &mut Cx<'_>, client: ClientId) -> bool {
+        let Some(held) = self.hold.end(client) else {
+            return false;
+        };
+        let waiting = self.pages.those(|page| page.own.busy().is_some());
+        self.each(cx, waiting, |context| context.leave_if_due());
+        held.until > cx.now
     }
 }
 
@@ -143,5 +126,26 @@ impl PageContext<'_, '_> {
         let queue = &mut self.page.own.busy_mut().queue;
         queue.retain(|waiter| waiter.node != me);
         queue.push_front(waiter);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_process_holds_at_a_time_until_its_lease_ends() {
+        let (first, second) = (ClientId(1), ClientId(2));
+        let mut hold = Hold::default();
+        hold.begin(Time(1), first).unwrap();
+        assert!(hold.begin(Time(2), second).is_err());
+        assert!(hold.end(second).is_none());
+        let over = hold.until();
+        assert_eq!(over, Time(1) + HOLD_LEASE);
+        hold.begin(over, second).unwrap();
+        assert!(hold.end(first).is_none(), "its lease has ended");
+        assert_eq!(hold.client(), Some(second));
+        assert!(hold.end(second).is_some());
+        assert_eq!(hold.until(), Time::ZERO);
     }
 }

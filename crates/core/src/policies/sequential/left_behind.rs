@@ -8,34 +8,38 @@
 //! owned pages of which others have copies, goes on as if nothing had happened. If such a copy had
 //! not arrived, the page is lost, and the next access says so, here as on every other node.
 
-use super::Sequential;
+use super::memory::Memory;
 use super::page::Page;
 use crate::effect::Rights;
 use crate::policies::{Waiting, named};
 use crate::shell::Cx;
 use pagemesh_wire::{NodeId, NodeSet};
 
-impl Sequential {
+impl Memory {
     /// What of this segment only this node had, as far as it knows; none if nothing.
-    pub(super) fn only_here(&self, cx: &Cx<'_>) -> Option<String> {
+    fn only_here(&self, cx: &Cx<'_>) -> Option<String> {
         let me = cx.me();
         if self.rules.segment.home() == me {
             return Some(
                 "the pages that no other node has touched, since this node is their home".into(),
             );
         }
-        if self.hold.is_some() {
+        if self.hold.client().is_some() {
             return Some("a snapshot that was being taken".into());
         }
-        if !self.pin_jobs.is_empty() {
+        if !self.pins.is_empty() {
             return Some("the write lock that a program waited for".into());
         }
         let pages = self.pages.those(|page| is_only_here(page, me));
         (!pages.is_empty()).then(|| named(&pages))
     }
 
-    /// Drops everything; returns the accesses that wait.
-    pub(super) fn drop_all(&mut self, cx: &mut Cx<'_>) -> Vec<Waiting> {
+    /// Drops everything. Returns the accesses that wait, or what is lost.
+    pub(super) fn leave_behind(&mut self, cx: &mut Cx<'_>) -> Result<Vec<Waiting>, String> {
+        if let Some(lost) = self.only_here(cx) {
+            self.expelled(cx);
+            return Err(lost);
+        }
         let mut waiting = Vec::new();
         for index in self.pages.those(|_| true) {
             self.at(cx, index, |context| {
@@ -46,7 +50,8 @@ impl Sequential {
                 }
             });
         }
-        waiting
+        self.forget_replicas(cx);
+        Ok(waiting)
     }
 }
 

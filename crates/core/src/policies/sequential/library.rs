@@ -2,8 +2,9 @@
 //! comes here, is queued, and is served in its turn. The clock site, which owns the page, sends it
 //! straight to the requester; the requester tells the library site, which then serves the next.
 
-use super::Sequential;
 use super::context::PageContext;
+use super::memory::Memory;
+use super::rules::Rules;
 use crate::backoff::Backoff;
 use crate::effect::Rights;
 use crate::event::Event;
@@ -11,11 +12,18 @@ use crate::shell::Cx;
 use pagemesh_wire::peer::Waiter;
 use pagemesh_wire::{NodeId, PageIndex, RequestId, Version};
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+
+/// The requests at the library site. What a method returns is to be handed to the clock site.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Libraries {
+    pages: BTreeMap<PageIndex, Library>,
+}
 
 /// The request that is being served and those that wait, for one page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Library {
+struct Library {
     queue: VecDeque<Waiter>,
     checked_out: Option<(Waiter, Backoff)>,
 }
@@ -47,89 +55,105 @@ impl Library {
     }
 }
 
-impl Sequential {
-    pub(super) fn goes_to_library(&self, ask: &pagemesh_wire::peer::Ask) -> bool {
-        self.rules.manager == pagemesh_wire::peer::Manager::Fixed && !ask.by_library
-    }
-
+impl Libraries {
     /// A request arrives, for the first time or repeated.
-    pub(super) fn library_ask(&mut self, cx: &mut Cx<'_>, page: PageIndex, waiter: Waiter) {
-        let again = self.libraries.entry(page).or_default().admit(waiter);
-        if again {
-            self.at(cx, page, |context| context.check_out(waiter));
-        } else {
-            self.library_advance(cx, page);
+    fn ask(
+        &mut self,
+        cx: &mut Cx<'_>,
+        rules: Rules,
+        page: PageIndex,
+        waiter: Waiter,
+    ) -> Option<Waiter> {
+        if self.pages.entry(page).or_default().admit(waiter) {
+            return Some(waiter);
         }
+        self.advance(cx, rules, page)
     }
 
-    fn library_advance(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
-        let timer = self.rules.timer(page);
-        let Some(library) = self.libraries.get_mut(&page) else {
-            return;
-        };
+    /// The next request, if none is being served.
+    pub(super) fn advance(
+        &mut self,
+        cx: &mut Cx<'_>,
+        rules: Rules,
+        page: PageIndex,
+    ) -> Option<Waiter> {
+        let library = self.pages.get_mut(&page)?;
         if library.checked_out.is_some() {
-            return;
+            return None;
         }
         let Some(waiter) = library.queue.pop_front() else {
-            self.libraries.remove(&page);
-            return;
+            self.pages.remove(&page);
+            return None;
         };
-        library.checked_out = Some((waiter, cx.backoff(timer)));
-        self.at(cx, page, |context| context.check_out(waiter));
+        library.checked_out = Some((waiter, cx.backoff(rules.timer(page))));
+        Some(waiter)
+    }
+
+    /// A node says that a request of it was served.
+    fn served(
+        &mut self,
+        cx: &mut Cx<'_>,
+        rules: Rules,
+        page: PageIndex,
+        by: (NodeId, RequestId),
+    ) -> Option<Waiter> {
+        let library = self.pages.get_mut(&page);
+        let current = library.and_then(|library| {
+            let out = &mut library.checked_out;
+            out.take_if(|(waiter, _)| (waiter.node, waiter.request) == by)
+        });
+        if current.is_none() {
+            cx.emit(Event::Stale {});
+            return None;
+        }
+        self.advance(cx, rules, page)
+    }
+
+    /// The request that was not reported as served, if it is time to repeat it.
+    pub(super) fn due(&mut self, cx: &mut Cx<'_>, rules: Rules, page: PageIndex) -> Option<Waiter> {
+        let library = self.pages.get_mut(&page)?;
+        let (waiter, backoff) = library.checked_out.as_mut()?;
+        cx.fire(backoff, rules.timer(page)).then_some(*waiter)
+    }
+
+    /// A member is gone: its requests are removed. Returns the pages that may have a next request.
+    pub(super) fn forget(&mut self, node: NodeId) -> Vec<PageIndex> {
+        for library in self.pages.values_mut() {
+            library.queue.retain(|waiter| waiter.node != node);
+            let out = &mut library.checked_out;
+            out.take_if(|(waiter, _)| waiter.node == node);
+        }
+        self.pages.keys().copied().collect()
+    }
+}
+
+impl Memory {
+    /// A request arrives at the library site, for the first time or repeated.
+    pub(super) fn ask_library(&mut self, cx: &mut Cx<'_>, page: PageIndex, waiter: Waiter) {
+        let next = self.libraries.ask(cx, self.rules, page, waiter);
+        self.check_out(cx, page, next);
+    }
+
+    /// Hands a request to the clock site.
+    pub(super) fn check_out(&mut self, cx: &mut Cx<'_>, page: PageIndex, next: Option<Waiter>) {
+        if let Some(waiter) = next {
+            self.at(cx, page, |context| context.check_out(waiter));
+        }
     }
 
     /// The requester has the page; `clock` is the version since which it owns the page.
-    pub(super) fn library_served(
+    pub(super) fn served(
         &mut self,
         cx: &mut Cx<'_>,
-        from: NodeId,
         page: PageIndex,
-        request: RequestId,
+        by: (NodeId, RequestId),
         clock: Option<Version>,
     ) {
         if let Some(version) = clock {
-            self.at(cx, page, |context| context.learn_clock(from, version));
+            self.at(cx, page, |context| context.learn_clock(by.0, version));
         }
-        let current = self.libraries.get_mut(&page).and_then(|library| {
-            let (current, _) = library.checked_out.as_ref()?;
-            (current.node == from && current.request == request).then(|| library.checked_out = None)
-        });
-        match current {
-            Some(()) => self.library_advance(cx, page),
-            None => cx.emit(Event::Stale {}),
-        }
-    }
-
-    /// Repeats the handing out of a request that was not reported as served.
-    pub(super) fn library_due(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
-        let timer = self.rules.timer(page);
-        let Some(library) = self.libraries.get_mut(&page) else {
-            return;
-        };
-        let Some((waiter, backoff)) = &mut library.checked_out else {
-            return;
-        };
-        if cx.fire(backoff, timer) {
-            let waiter = *waiter;
-            self.at(cx, page, |context| context.check_out(waiter));
-        }
-    }
-
-    /// A member is gone: its requests are removed.
-    pub(super) fn library_forget(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        for library in self.libraries.values_mut() {
-            library.queue.retain(|waiter| waiter.node != node);
-            if library
-                .checked_out
-                .as_ref()
-                .is_some_and(|(waiter, _)| waiter.node == node)
-            {
-                library.checked_out = None;
-            }
-        }
-        for page in self.libraries.keys().copied().collect::<Vec<_>>() {
-            self.library_advance(cx, page);
-        }
+        let next = self.libraries.served(cx, self.rules, page, by);
+        self.check_out(cx, page, next);
     }
 }
 
@@ -140,5 +164,79 @@ impl PageContext<'_, '_> {
         if self.page.rights == Rights::None {
             self.page.own.learn(self.cx, node, version);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::effect::Effects;
+    use crate::shell::Shell;
+    use crate::time::Time;
+    use pagemesh_wire::SegmentId;
+    use pagemesh_wire::peer::{Access, Manager, Window};
+
+    const PAGE: PageIndex = PageIndex(7);
+
+    fn request(node: u16, number: u64) -> Waiter {
+        Waiter {
+            node: NodeId(node),
+            request: RequestId(number),
+            access: Access::Write,
+            have: None,
+        }
+    }
+
+    fn at_library<T>(work: impl FnOnce(&mut Libraries, &mut Cx<'_>, Rules) -> T) -> T {
+        let rules = Rules {
+            segment: SegmentId::new(NodeId(1), 1),
+            manager: Manager::Fixed,
+            window: Window::Nanos(0),
+        };
+        let mut cx = Cx {
+            now: Time(0),
+            shell: &mut Shell::of_four(NodeId(1)),
+            effects: &mut Effects::default(),
+        };
+        work(&mut Libraries::default(), &mut cx, rules)
+    }
+
+    #[test]
+    fn requests_are_served_one_at_a_time_in_their_order() {
+        at_library(|libraries, cx, rules| {
+            let (first, second) = (request(2, 1), request(3, 1));
+            assert_eq!(libraries.ask(cx, rules, PAGE, first), Some(first));
+            assert_eq!(libraries.ask(cx, rules, PAGE, second), None);
+            assert_eq!(libraries.ask(cx, rules, PAGE, first), Some(first), "again");
+            let early = (NodeId(3), RequestId(1));
+            assert_eq!(libraries.served(cx, rules, PAGE, early), None);
+            let by = (NodeId(2), RequestId(1));
+            assert_eq!(libraries.served(cx, rules, PAGE, by), Some(second));
+            assert_eq!(libraries.served(cx, rules, PAGE, early), None);
+            assert_eq!(libraries.pages.len(), 0, "nothing is under way");
+        });
+    }
+
+    #[test]
+    fn a_newer_request_shows_that_the_one_before_was_served() {
+        at_library(|libraries, cx, rules| {
+            libraries.ask(cx, rules, PAGE, request(2, 5));
+            assert_eq!(libraries.ask(cx, rules, PAGE, request(2, 4)), None);
+            let newer = request(2, 6);
+            assert_eq!(libraries.ask(cx, rules, PAGE, newer), Some(newer));
+        });
+    }
+
+    #[test]
+    fn a_member_that_is_gone_holds_up_nobody() {
+        at_library(|libraries, cx, rules| {
+            let next = request(4, 1);
+            for waiter in [request(2, 1), request(3, 1), next] {
+                libraries.ask(cx, rules, PAGE, waiter);
+            }
+            libraries.forget(NodeId(3));
+            assert_eq!(libraries.forget(NodeId(2)), [PAGE]);
+            assert_eq!(libraries.advance(cx, rules, PAGE), Some(next));
+        });
     }
 }

@@ -117,6 +117,22 @@ impl More {
     pub(super) fn nobody_waits(&self) -> bool {
         self.ahead.is_some() && self.faults.is_empty() && self.pinning.is_empty()
     }
+
+    /// A request is withdrawn. True if it waited for the page to change.
+    pub(super) fn cancel(&mut self, ticket: Ticket) -> bool {
+        let had = self.watchers.contains(&ticket);
+        self.watchers.retain(|watcher| *watcher != ticket);
+        self.pinning.retain(|waiting| *waiting != ticket);
+        had
+    }
+
+    /// A mapping is gone, with the threads that waited in it.
+    pub(super) fn unmapped(&mut self, mapping: MappingId) {
+        self.faults.retain(|(waiting, _)| *waiting != mapping);
+        if let Some(ahead) = &mut self.ahead {
+            ahead.mark |= ahead.mapping == mapping;
+        }
+    }
 }
 
 impl Page {

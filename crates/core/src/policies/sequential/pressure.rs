@@ -6,9 +6,11 @@
 //! that may have a copy of it already, or else to a node with idle memory that knows the segment. If
 //! there is none, the page stays: the node then has more frames than it should, and loses nothing.
 
-use super::Sequential;
 use super::context::PageContext;
+use super::memory::Memory;
 use super::page::Page;
+use super::rules::Rules;
+use super::table::Table;
 use crate::event::Event;
 use crate::limits::USE_GUARD;
 use crate::shell::Cx;
@@ -32,6 +34,105 @@ const SOON: Duration = Duration::from_millis(5);
 
 /// ... and while they have nowhere to go.
 const LATER: Duration = Duration::from_secs(1);
+
+/// The clock whose hand goes over the pages, and to whom they may go.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Pressure {
+    /// The page at which the next search for a frame to empty begins.
+    pub(super) hand: PageIndex,
+    /// When to look again for frames to empty.
+    pub(super) look_again: Option<Time>,
+    /// Members that sent messages about pages while the frames of this node had a bound: they know the
+    /// segment.
+    pub(super) met: NodeSet,
+}
+
+impl Pressure {
+    /// A member knows the segment.
+    pub(super) fn meet(&mut self, cx: &Cx<'_>, node: NodeId) {
+        if cx.shell.memory.is_bounded() {
+            self.met.insert(node);
+        }
+    }
+
+    /// Empties frames while the node has more than it should, a program waiting.
+    pub(super) fn relieve(&mut self, cx: &mut Cx<'_>, memory: &mut Memory) {
+        let in_vain = self.look_again.is_some_and(|due| due > cx.now + SOON);
+        if !in_vain {
+            self.relieve_by(cx, memory, BURST);
+        }
+    }
+
+    /// It may be time to look again.
+    pub(super) fn due(&mut self, cx: &mut Cx<'_>, memory: &mut Memory) {
+        if self.look_again.take_if(|due| *due <= cx.now).is_some() {
+            self.relieve_by(cx, memory, LONG_BURST);
+        }
+    }
+
+    fn relieve_by(&mut self, cx: &mut Cx<'_>, memory: &mut Memory, burst: usize) {
+        let excess = cx.shell.memory.excess();
+        if excess == 0 || memory.frames == 0 || memory.hold.until() > cx.now {
+            return;
+        }
+        let wanted = burst.min(excess as usize);
+        let mut left = 0;
+        let looked = self.look(&memory.pages, cx.now, wanted * SCAN);
+        let allowed = self.receivers(cx, memory.rules, looked.knowing);
+        let idle = idle(cx, &allowed);
+        let nothing_fits = looked.frames.is_empty();
+        if nothing_fits {
+            self.hand = looked.end;
+        }
+        for page in looked.frames {
+            if left == wanted {
+                break;
+            }
+            self.hand = after(page);
+            left += usize::from(memory.press_out(cx, page, (&allowed, idle)));
+        }
+        if self.look_again.is_none() && cx.shell.memory.excess() > 0 {
+            // Pages that do not fit yet came just now.
+            let soon = left > 0 || nothing_fits;
+            let due = cx.now + if soon { SOON } else { LATER };
+            self.look_again = Some(due);
+            cx.arm(due, Timer::Segment(memory.rules.segment));
+        }
+    }
+
+    /// Looks at pages from where the last search ended: the clock's hand. Pages that came long ago
+    /// are met before pages that came just now.
+    fn look(&self, table: &Table, now: Time, pages: usize) -> Looked {
+        let behind = table.from(self.hand);
+        let before = table.between(PageIndex(0), self.hand);
+        let mut looked = Looked::default();
+        for (index, page) in behind.chain(before).take(pages) {
+            if page.own.hint.is_valid() {
+                looked.knowing.insert(page.own.hint);
+            }
+            looked.knowing = looked.knowing.union(&page.copies);
+            looked.end = after(index);
+            if page.may_be_pressed_out(now) {
+                looked.frames.push(index);
+            }
+        }
+        looked
+    }
+
+    /// Nodes that may get a page unasked: they know the segment, as owners and readers of pages do.
+    /// The library site of a fixed manager has to know the clock site, which it learns from nodes
+    /// that asked for the page: so only the library site itself may get it, or give it.
+    fn receivers(&self, cx: &Cx<'_>, rules: Rules, knowing: NodeSet) -> NodeSet {
+        let home = cx.home(rules.segment);
+        let mut all = NodeSet::only(home);
+        if rules.manager == Manager::Dynamic || home == cx.me() {
+            all = all.union(&knowing).union(&self.met);
+            all.insert(cx.coordinator());
+        }
+        let fit = |node: &NodeId| *node != cx.me() && cx.is_alive(*node);
+        all.iter().filter(fit).collect()
+    }
+}
 
 /// What a look at some pages found.
 #[derive(Debug, Default)]
@@ -57,100 +158,7 @@ impl Page {
     }
 }
 
-impl Sequential {
-    /// The frame of a page was filled or emptied.
-    pub(super) fn count_frame(&mut self, cx: &mut Cx<'_>, filled: bool) {
-        let used = &mut cx.shell.memory.used;
-        if filled {
-            self.frames += 1;
-            *used += 1;
-        } else if self.frames > 0 {
-            self.frames -= 1;
-            *used -= 1;
-        }
-    }
-
-    /// A member knows the segment.
-    pub(super) fn meet(&mut self, cx: &Cx<'_>, node: NodeId) {
-        if cx.shell.memory.is_bounded() {
-            self.met.insert(node);
-        }
-    }
-
-    /// Whether this node has requested the page.
-    pub(super) fn wants(&self, page: PageIndex) -> bool {
-        let page = self.pages.get(page);
-        page.is_some_and(|page| page.own.want().is_some())
-    }
-
-    /// Empties frames while the node has more than it should, a program waiting.
-    pub(super) fn relieve(&mut self, cx: &mut Cx<'_>) {
-        let in_vain = self.look_again.is_some_and(|due| due > cx.now + SOON);
-        if !in_vain {
-            self.relieve_by(cx, BURST);
-        }
-    }
-
-    /// It may be time to look again.
-    pub(super) fn relief_due(&mut self, cx: &mut Cx<'_>) {
-        if self.look_again.is_some_and(|due| due <= cx.now) {
-            self.look_again = None;
-            self.relieve_by(cx, LONG_BURST);
-        }
-    }
-
-    fn relieve_by(&mut self, cx: &mut Cx<'_>, burst: usize) {
-        let excess = cx.shell.memory.excess();
-        if excess == 0 || self.frames == 0 || self.held_until() > cx.now {
-            return;
-        }
-        let wanted = burst.min(excess as usize);
-        let mut left = 0;
-        let looked = self.look(cx.now, wanted * SCAN);
-        let allowed = self.receivers(cx, looked.knowing);
-        let idle = idle(cx, &allowed);
-        let nothing_fits = looked.frames.is_empty();
-        if nothing_fits {
-            self.hand = looked.end;
-        }
-        for page in looked.frames {
-            if left == wanted {
-                break;
-            }
-            self.hand = after(page);
-            left += usize::from(self.press_out(cx, page, (&allowed, idle)));
-        }
-        if self.look_again.is_none() && cx.shell.memory.excess() > 0 {
-            // Pages that do not fit yet came just now.
-            let soon = left > 0 || nothing_fits;
-            let due = cx.now + if soon { SOON } else { LATER };
-            self.look_again = Some(due);
-            cx.arm(due, Timer::Segment(self.rules.segment));
-        }
-    }
-
-    /// Looks at pages from where the last search ended: the clock's hand. Pages that came long ago
-    /// are met before pages that came just now.
-    fn look(&self, now: Time, pages: usize) -> Looked {
-        let behind = self.pages.from(self.hand);
-        let before = self
-            .pages
-            .iter()
-            .take_while(|(index, _)| *index < self.hand);
-        let mut looked = Looked::default();
-        for (index, page) in behind.chain(before).take(pages) {
-            if page.own.hint.is_valid() {
-                looked.knowing.insert(page.own.hint);
-            }
-            looked.knowing = looked.knowing.union(&page.copies);
-            looked.end = after(index);
-            if page.may_be_pressed_out(now) {
-                looked.frames.push(index);
-            }
-        }
-        looked
-    }
-
+impl Memory {
     /// Empties the frame of a page: its contents go to one of these nodes that has a copy, or to the
     /// one that has idle memory. False if they have nowhere to go.
     fn press_out(
@@ -175,20 +183,6 @@ impl Sequential {
         self.at(cx, index, |context| {
             context.give_away(to, has_copy.is_some())
         })
-    }
-
-    /// Nodes that may get a page unasked: they know the segment, as owners and readers of pages do.
-    /// The library site of a fixed manager has to know the clock site, which it learns from nodes
-    /// that asked for the page: so only the library site itself may get it, or give it.
-    fn receivers(&self, cx: &Cx<'_>, knowing: NodeSet) -> NodeSet {
-        let home = cx.home(self.rules.segment);
-        let mut all = NodeSet::only(home);
-        if self.rules.manager == Manager::Dynamic || home == cx.me() {
-            all = all.union(&knowing).union(&self.met);
-            all.insert(cx.coordinator());
-        }
-        let fit = |node: &NodeId| *node != cx.me() && cx.is_alive(*node);
-        all.iter().filter(fit).collect()
     }
 }
 
@@ -217,5 +211,54 @@ impl PageContext<'_, '_> {
         self.give(to, RequestId::NONE, have);
         self.cx.emit(Event::PressedOut { segment, page });
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagemesh_wire::Version;
+
+    const ME: NodeId = NodeId(2);
+
+    /// Pages 0 to 3, of which the even ones have frames, and whose owner has their number.
+    fn table() -> Table {
+        let mut table = Table::default();
+        for index in 0..4 {
+            let page = table.page(PageIndex(index), || Page::new(ME));
+            page.own.hint = NodeId(index as u16 + 1);
+            page.own.version = Version(1);
+            page.filled = index % 2 == 0;
+        }
+        table
+    }
+
+    #[test]
+    fn the_hand_goes_round_and_sees_who_knows_the_segment() {
+        let pressure = Pressure {
+            hand: PageIndex(1),
+            ..Pressure::default()
+        };
+        let looked = pressure.look(&table(), Time(1), 2);
+        assert_eq!(looked.frames, [PageIndex(2)]);
+        assert_eq!(looked.end, PageIndex(3));
+        let knowing: Vec<_> = looked.knowing.iter().collect();
+        assert_eq!(knowing, [NodeId(2), NodeId(3)]);
+        let looked = pressure.look(&table(), Time(1), 9);
+        assert_eq!(looked.frames, [PageIndex(2), PageIndex(0)]);
+        assert_eq!(looked.end, PageIndex(1));
+    }
+
+    #[test]
+    fn what_is_held_or_waited_for_stays() {
+        let mut table = table();
+        table.page(PageIndex(0), || unreachable!()).hold_for(SOON);
+        let page = table.page(PageIndex(2), || unreachable!());
+        (page.unused, page.granted) = (true, Time(1));
+        let look = |at| Pressure::default().look(&table, at, 9).frames;
+        assert_eq!(look(Time(1)), []);
+        assert_eq!(look(Time::ZERO + SOON), [PageIndex(0)]);
+        let later = Time(1) + USE_GUARD;
+        assert_eq!(look(later.max(Time::ZERO + SOON)).len(), 2);
     }
 }

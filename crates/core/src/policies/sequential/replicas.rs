@@ -313,12 +313,8 @@ impl Replicas {
                 book.requested.insert(page);
             }
         }
-        let waits = |page: &PageIndex| {
-            let page = pages.get(*page);
-            page.is_some_and(|page| page.own.want().is_some())
-        };
-        let requested = book.requested.iter();
-        requested.filter(|page| !waits(page)).copied().collect()
+        let requested = book.requested.iter().copied();
+        requested.filter(|page| !pages.wants(*page)).collect()
     }
 
     /// The coordinator searches for pages when the home is gone: it is told of the segment.

@@ -1,7 +1,7 @@
 //! The pages that a node knows, in order, in blocks of neighbours: finding one of thousands touches
 //! little memory outside the caches.
 
-use super::page::Page;
+use super::page::{More, Page};
 use pagemesh_wire::PageIndex;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -85,6 +85,27 @@ impl Table {
     pub(super) fn those(&self, pick: impl Fn(&Page) -> bool) -> Vec<PageIndex> {
         let picked = self.iter().filter(|(_, page)| pick(page));
         picked.map(|(index, _)| index).collect()
+    }
+
+    /// The pages from `first` up to `end` that are known, in order.
+    pub(super) fn between(
+        &self,
+        first: PageIndex,
+        end: PageIndex,
+    ) -> impl Iterator<Item = (PageIndex, &Page)> {
+        self.from(first).take_while(move |(index, _)| *index < end)
+    }
+
+    /// Whether this node has requested the page.
+    pub(super) fn wants(&self, index: PageIndex) -> bool {
+        let page = self.get(index);
+        page.is_some_and(|page| page.own.want().is_some())
+    }
+
+    /// What is under way about pages, in their order.
+    pub(super) fn under_way(&mut self) -> impl Iterator<Item = &mut More> {
+        let busy = self.pages_mut().filter_map(|page| page.own.busy_if_any());
+        busy.map(|busy| &mut busy.more)
     }
 
     /// All pages, in order.

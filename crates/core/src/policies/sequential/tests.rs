@@ -2,18 +2,20 @@
 //! code, and the result is what `docs/design/page-states.md` says of the dynamic
 //! manager and `page-states-fixed.md` of the fixed one. Run with `UPDATE=1` to rewrite the pages.
 
+use super::page::Page;
 use super::*;
-use crate::effect::{Effect, Effects};
-use crate::shell::Shell;
+use crate::effect::{Effect, Effects, Rights};
+use crate::policies::hooks::{Due, Hooks as _, ProgramRequest, Who};
+use crate::shell::{Cx, Shell};
 use crate::time::Time;
 use core::fmt::Write as _;
 use core::time::Duration;
 use pagemesh_wire::local::PageState;
 use pagemesh_wire::peer::{
-    Ask, Contents, Data, Invalidate, InvalidateAck, Located, Message, Pass, PassAck, Placement,
-    Spare, Waiter,
+    Access, Ask, Contents, Data, Invalidate, InvalidateAck, Located, Manager, Message, Pass,
+    PassAck, Placement, Spare, Subject, Waiter,
 };
-use pagemesh_wire::{NodeSet, RequestId, Version};
+use pagemesh_wire::{ClientId, MappingId, NodeId, NodeSet, PageIndex, RequestId, Ticket, Version};
 
 const ME: NodeId = NodeId(2);
 const HOME: NodeId = NodeId(1);
@@ -77,13 +79,13 @@ impl Bench {
 
     /// The thread that waited runs at once.
     fn use_up(&mut self) {
-        for page in self.policy.pages.pages_mut() {
+        for page in self.policy.memory.pages.pages_mut() {
             page.unused = false;
         }
     }
 
     fn page(&self) -> &Page {
-        self.policy.pages.get(PAGE).unwrap()
+        self.policy.memory.pages.get(PAGE).unwrap()
     }
 
     fn request(&self) -> RequestId {
@@ -205,6 +207,7 @@ const STATES: &[Step] = &[
         bench.data();
         bench
             .policy
+            .memory
             .pages
             .page(PAGE, || unreachable!("known"))
             .hold_for(Duration::from_millis(1));
@@ -228,7 +231,7 @@ const STATES: &[Step] = &[
             have: None,
         };
         bench.with(|policy, cx| {
-            policy.at(cx, PAGE, |context| {
+            policy.memory.at(cx, PAGE, |context| {
                 context.page.own.enqueue(waiter);
                 context.serve();
             });
@@ -454,8 +457,8 @@ fn who_answers_a_search_is_not_met() {
         passing: false,
     };
     bench.message(OTHER, Message::Located(located));
-    assert_eq!(bench.policy.met, NodeSet::EMPTY);
+    assert_eq!(bench.policy.pressure.met, NodeSet::EMPTY);
     let version = Version(0);
     bench.message(OTHER, Message::PassAck(PassAck { subject, version }));
-    assert_eq!(bench.policy.met, NodeSet::only(OTHER));
+    assert_eq!(bench.policy.pressure.met, NodeSet::only(OTHER));
 }

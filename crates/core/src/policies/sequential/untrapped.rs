@@ -1,22 +1,12 @@
 //! Pages that threads of the home used before the node was told of any fault ([`crate::trapping`]).
 
-use super::Sequential;
 use super::context::PageContext;
-use crate::effect::{PageRange, Rights};
-use crate::shell::Cx;
+use crate::effect::Rights;
 use core::time::Duration;
 
-impl Sequential {
-    /// These pages have frames: the home owns them, as if it had stored to each.
-    pub(super) fn own_untrapped(&mut self, cx: &mut Cx<'_>, pages: &[PageRange]) {
-        for (_, page) in pages.iter().flat_map(|pages| pages.iter()) {
-            self.at(cx, page, |context| context.own_untrapped());
-        }
-    }
-}
-
 impl PageContext<'_, '_> {
-    fn own_untrapped(&mut self) {
+    /// The page has a frame: the home owns it, as if it had stored to it.
+    pub(super) fn own_untrapped(&mut self) {
         let (me, page) = (self.cx.me(), &mut self.page);
         // The driver may tell the pages twice, if it was replaced in between.
         if !page.is_new_at(me) {

@@ -332,7 +332,7 @@ impl Replicas {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Rules, table::Table};
+    use super::super::{rules::Rules, table::Table};
     use super::*;
     use crate::effect::Effects;
     use crate::shell::Shell;

@@ -1,27 +1,14 @@
 //! How long a page stays where it was granted: the time window Δ (M10), the rule that every page is
 //! used before it leaves (M12), and pins (M14).
 
-use super::Rules;
 use super::context::PageContext;
 use super::page::More;
 use crate::effect::Effect;
 use crate::event::Event;
-use crate::limits::{
-    USE_GUARD, USE_RECHECK, WINDOW_BURST, WINDOW_LIMIT, WINDOW_MAX, WINDOW_MIN, WINDOW_SHARE,
-};
+use crate::limits::{USE_GUARD, USE_RECHECK, WINDOW_BURST, WINDOW_MAX, WINDOW_MIN, WINDOW_SHARE};
 use crate::time::Time;
 use core::time::Duration;
 use pagemesh_wire::peer::Window;
-
-impl Rules {
-    /// How long a node may keep a page that other nodes request.
-    pub(super) fn longest_window(self) -> Duration {
-        match self.window {
-            Window::Auto => WINDOW_MAX,
-            Window::Nanos(nanos) => Duration::from_nanos(nanos).min(WINDOW_LIMIT),
-        }
-    }
-}
 
 impl PageContext<'_, '_> {
     /// Starts the time window: rights were granted now, `waited` after they were requested.

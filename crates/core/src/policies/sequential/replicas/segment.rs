@@ -1,8 +1,9 @@
 //! The segment and its replicas: what calls the replicas when, and does what they say to pages.
 
+use super::super::memory::Memory;
 use super::super::messages::Body;
+use super::super::rules::Rules;
 use super::super::table::Table;
-use super::super::{Rules, Sequential};
 use super::commit::Entry;
 use super::{ALONE, IDLE, Replicas};
 use crate::continuation::Continuation;
@@ -51,7 +52,7 @@ impl SegmentPages<'_> {
     }
 }
 
-impl Sequential {
+impl Memory {
     /// The replicas of the segment, and its pages, for the calls of the first that read the second.
     pub(in super::super) fn with_pages(&mut self) -> (&mut Replicas, SegmentPages<'_>) {
         let (rules, pages) = (self.rules, &self.pages);
@@ -63,12 +64,10 @@ impl Sequential {
         if !self.replicas.on {
             return;
         }
-        let me = cx.me();
         let (replicas, segment) = self.with_pages();
         replicas.introduce_coordinator(cx, segment);
-        for page in replicas.next_orphans(me, segment.pages) {
-            self.at(cx, page, |context| context.open_request(Access::Read));
-        }
+        let orphans = replicas.next_orphans(cx.me(), segment.pages);
+        self.each(cx, orphans, |context| context.open_request(Access::Read));
         if !self.replicas.look_for_backup(cx) {
             return self.go_on_alone(cx);
         }
@@ -92,7 +91,7 @@ impl Sequential {
     fn go_on_alone(&mut self, cx: &mut Cx<'_>) {
         self.replicas.waiting.settle(cx, u64::MAX);
         let wanted = core::mem::take(&mut self.replicas.book.wanted);
-        self.may_leave(cx, wanted);
+        self.each(cx, wanted, |context| context.leave_if_due());
         self.part_with_leavers(cx);
         let (replicas, segment) = self.with_pages();
         if !replicas.book.behind.is_empty() {
@@ -122,13 +121,6 @@ impl Sequential {
         replicas.begin_commit(cx, segment, pages);
     }
 
-    /// These pages do not wait for a commit any more.
-    fn may_leave(&mut self, cx: &mut Cx<'_>, pages: impl IntoIterator<Item = PageIndex>) {
-        for page in pages {
-            self.at(cx, page, |context| context.leave_if_due());
-        }
-    }
-
     /// A message between a node and its backup.
     pub(in super::super) fn about_replicas(
         &mut self,
@@ -144,7 +136,7 @@ impl Sequential {
             Some(Body::Keep(keep)) => replicas.keep(cx, segment, from, keep),
             Some(Body::Kept(kept)) => {
                 let pages = replicas.kept(cx, segment, from, kept);
-                self.may_leave(cx, pages);
+                self.each(cx, pages, |context| context.leave_if_due());
             }
             Some(Body::Leaving) => replicas.backup_leaves(cx, segment, from),
             Some(Body::Free) => replicas.freed(cx, segment, from),
@@ -160,12 +152,6 @@ impl Sequential {
         if replicas.on && replicas.due(cx, segment) {
             self.begin_commit(cx);
         }
-    }
-
-    /// This node leaves: tells its wards. Returns how many have not gone to another backup.
-    pub(in super::super) fn leave_wards(&mut self, cx: &mut Cx<'_>) -> usize {
-        let (replicas, segment) = self.with_pages();
-        replicas.leave_wards(cx, segment)
     }
 
     /// This node is no member any more.
