@@ -303,14 +303,17 @@ pub(crate) enum Outgoing<'a> {
     Arrival(&'a [PageIndex]),
 }
 
-/// The calls into a policy whose changes become visible by synchronization.
+/// The calls into a policy whose changes become visible by synchronization. The bodies here are right
+/// for a policy that sends nothing with tokens, arrivals and departures.
 ///
 /// An acquire is complete when the policy knows all that the releaser knew. Until then the token is
 /// neither lent nor granted, the arrival not counted, the departure not told.
 pub(crate) trait SyncHooks {
     /// The payload of this node's request for the token of a lock; at most `Acquire::PAYLOAD`
     /// bytes.
-    fn request(&self) -> Payload;
+    fn request(&self) -> Payload {
+        Payload::EMPTY
+    }
 
     /// The token of a lock is about to go to another node, or a process to arrive at a barrier. True
     /// if it may now; else `then` is made ready when it may, and until then the token is neither lent
@@ -321,7 +324,9 @@ pub(crate) trait SyncHooks {
 
     /// The token of a lock goes to another node, whose request had the payload `request`; empty if
     /// that did not come here. Returns the payload of the grant.
-    fn release(&mut self, cx: &mut Cx<'_>, to: NodeId, request: &Payload) -> Payload;
+    fn release(&mut self, _: &mut Cx<'_>, _to: NodeId, _request: &Payload) -> Payload {
+        Payload::EMPTY
+    }
 
     /// The driver has compared pages of [`Hooks::kept_writable`] with their twins: these equal them.
     fn looked_at(&mut self, _: &mut Cx<'_>, _untouched: &[PageIndex]) {}
@@ -329,25 +334,33 @@ pub(crate) trait SyncHooks {
     /// A process of this node reaches a barrier. Returns the payload for the home. The driver has
     /// compared the pages of [`Hooks::kept_writable`] with their twins, and the pages in
     /// `untouched` equal them.
-    fn arrive(&mut self, cx: &mut Cx<'_>, untouched: &[PageIndex]) -> Payload;
+    fn arrive(&mut self, _: &mut Cx<'_>, _untouched: &[PageIndex]) -> Payload {
+        Payload::EMPTY
+    }
 
     /// `payload` came with a token, an arrival or a departure. True if the acquire is complete;
     /// else `then` is made ready when it is.
     fn acquire(
         &mut self,
-        cx: &mut Cx<'_>,
-        from: NodeId,
-        payload: &Payload,
-        then: Continuation,
-    ) -> bool;
+        _: &mut Cx<'_>,
+        _from: NodeId,
+        _payload: &Payload,
+        _then: Continuation,
+    ) -> bool {
+        true
+    }
 
     /// The node that released is gone, or not known. `then` is made ready when this node knows all
     /// that any member knows.
-    fn acquire_from_all(&mut self, cx: &mut Cx<'_>, then: Continuation);
+    fn acquire_from_all(&mut self, cx: &mut Cx<'_>, then: Continuation) {
+        cx.ready(then);
+    }
 
     /// At the home: a barrier is open, and a node that has arrived leaves it. Returns the payload
     /// for that node.
-    fn depart(&mut self, cx: &mut Cx<'_>, to: NodeId) -> Payload;
+    fn depart(&mut self, _: &mut Cx<'_>, _to: NodeId) -> Payload {
+        Payload::EMPTY
+    }
 
     /// At the home: all have been told that a barrier is open; these nodes had arrived.
     fn opened(&mut self, _: &mut Cx<'_>, _: NodeSet) {}

@@ -443,14 +443,6 @@ impl Hooks for Broadcast {
 }
 
 impl SyncHooks for Broadcast {
-    fn request(&self) -> Payload {
-        Payload::EMPTY
-    }
-
-    fn release(&mut self, _: &mut Cx<'_>, _: NodeId, _: &Payload) -> Payload {
-        Payload::EMPTY
-    }
-
     fn arrive(&mut self, cx: &mut Cx<'_>, _: &[PageIndex]) -> Payload {
         self.end_phase(cx);
         let (applied, phases) = (self.applied, self.own.clone());
@@ -477,10 +469,6 @@ impl SyncHooks for Broadcast {
             _ => cx.emit(Event::Malformed {}),
         }
         true
-    }
-
-    fn acquire_from_all(&mut self, cx: &mut Cx<'_>, then: Continuation) {
-        cx.ready(then);
     }
 
     fn depart(&mut self, _: &mut Cx<'_>, to: NodeId) -> Payload {

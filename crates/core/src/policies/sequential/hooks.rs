@@ -13,7 +13,7 @@ use crate::prefetch::WillneedRanges as _;
 use crate::shell::Cx;
 use crate::time::Time;
 use pagemesh_wire::local::PageState;
-use pagemesh_wire::peer::{Access, Message, Payload, Reduction, Refusal};
+use pagemesh_wire::peer::{Access, Message, Reduction, Refusal};
 use pagemesh_wire::{ClientId, NodeId, NodeSet, PageIndex, Ticket, Version};
 
 impl Hooks for Sequential {
@@ -186,38 +186,14 @@ impl Hooks for Sequential {
     }
 }
 
-/// In segments with a replica. Pages move by themselves, so that payloads are empty; but what was stored
-/// before a token leaves is not lost after that.
+/// In segments with a replica. Pages move by themselves; but what was stored before a token leaves is
+/// not lost after that.
 impl SyncHooks for Sequential {
-    fn request(&self) -> Payload {
-        Payload::EMPTY
-    }
-
     fn prepare(&mut self, cx: &mut Cx<'_>, _: Outgoing<'_>, then: &Continuation) -> bool {
         let committed = self.memory.replicas.is_committed(cx, then);
         if !committed {
             self.memory.pump(cx);
         }
         committed
-    }
-
-    fn release(&mut self, _: &mut Cx<'_>, _: NodeId, _: &Payload) -> Payload {
-        Payload::EMPTY
-    }
-
-    fn arrive(&mut self, _: &mut Cx<'_>, _: &[PageIndex]) -> Payload {
-        Payload::EMPTY
-    }
-
-    fn acquire(&mut self, _: &mut Cx<'_>, _: NodeId, _: &Payload, _: Continuation) -> bool {
-        true
-    }
-
-    fn acquire_from_all(&mut self, cx: &mut Cx<'_>, then: Continuation) {
-        cx.ready(then);
-    }
-
-    fn depart(&mut self, _: &mut Cx<'_>, _: NodeId) -> Payload {
-        Payload::EMPTY
     }
 }
