@@ -18,3 +18,16 @@ pub(super) fn named(pages: &[PageIndex]) -> String {
     }
     text + ", which only this node had"
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_pages_are_named_and_many_are_counted() {
+        let pages = |count: u32| (0..count).map(PageIndex).collect::<Vec<_>>();
+        assert_eq!(named(&pages(1)), "page 0, which only this node had");
+        assert_eq!(named(&pages(3)), "pages 0, 1, 2, which only this node had");
+        assert!(named(&pages(11)).contains(", 7 and 3 more, which"));
+    }
+}

@@ -5,7 +5,7 @@
 use super::context::PageContext;
 use super::memory::Memory;
 use super::table::Table;
-use crate::effect::{Effect, Mappings, Rights};
+use crate::effect::Rights;
 use crate::event::Event;
 use crate::policies::hooks::Who;
 use crate::prefetch::{Ahead, Burst, Prefetch, WillneedRanges, beside, gather, quiet};
@@ -29,21 +29,11 @@ impl Memory {
         if let Some(burst) = walks.fault(page, access, who.pages, fare) {
             self.ask_burst(cx, who.mapping, burst);
         } else if access == Access::Write && walks.is_elsewhere() {
-            self.store_beside(cx, who, page);
-        }
-    }
-
-    /// A thread stores to a page far from its last ones: gives it the right to store to those that it
-    /// is expected to come to, as far as only this node knows them.
-    fn store_beside(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex) {
-        let nodes = (cx.me(), self.rules.segment.home());
-        let pages = self.pages.new_beside(nodes, page, who.pages);
-        let ahead = Ahead {
-            mapping: who.mapping,
-            mark: false,
-        };
-        for page in pages {
-            self.ask_ahead(cx, page, Access::Write, ahead);
+            let nodes = (cx.me(), self.rules.segment.home());
+            for page in self.pages.new_beside(nodes, page, who.pages) {
+                let (mapping, mark) = (who.mapping, false);
+                self.ask_ahead(cx, page, Access::Write, Ahead { mapping, mark });
+            }
         }
     }
 
@@ -90,8 +80,8 @@ impl Memory {
 }
 
 impl Table {
-    /// The pages after one that is stored to which only this node knows, `me`, if the pages before it
-    /// show that the next ones will be stored to.
+    /// A thread of node `me` stores to a page far from its last ones: the pages that it is expected to
+    /// store to next, as far as only this node knows them.
     fn new_beside(
         &self,
         (me, home): (NodeId, NodeId),
@@ -212,13 +202,8 @@ impl PageContext<'_, '_> {
     }
 
     fn show(&mut self, ahead: Ahead) {
-        if ahead.mark {
-            return;
+        if !ahead.mark {
+            self.map(ahead.mapping, self.page.rights);
         }
-        self.cx.push(Effect::Map {
-            mappings: Mappings::One(ahead.mapping),
-            pages: (self.rules.segment, self.index).into(),
-            rights: self.page.rights,
-        });
     }
 }

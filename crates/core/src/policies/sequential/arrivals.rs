@@ -15,8 +15,8 @@ impl Sequential {
             Message::Policy(said) => memory.about_replicas(cx, from, &said.body, false),
             Message::PolicyPage(said) => memory.about_replicas(cx, from, &said.body, true),
             Message::PolicyUndelivered(_) => {
-                let (replicas, segment) = memory.with_pages();
-                replicas.came_back(cx, segment, from);
+                let (replicas, mut segment) = memory.replicas(cx);
+                replicas.came_back(&mut segment, from);
             }
             message => self.about_page(cx, from, message),
         }

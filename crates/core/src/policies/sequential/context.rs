@@ -3,7 +3,7 @@
 use super::book::Book;
 use super::page::{More, Page};
 use super::rules::Rules;
-use crate::effect::{Effect, Mappings, Reply, Rights};
+use crate::effect::{Effect, Mappings, Reply, Rights, Source};
 use crate::event::Event;
 use crate::ownership::Busy;
 use crate::shell::Cx;
@@ -82,12 +82,7 @@ impl PageContext<'_, '_> {
         }
         if self.page.allows(access) {
             self.cx.emit(Event::LocalFault { segment, page });
-            let rights = self.page.rights;
-            self.cx.push(Effect::Map {
-                mappings: Mappings::One(mapping),
-                pages: (segment, page).into(),
-                rights,
-            });
+            self.map(mapping, self.page.rights);
             return true;
         }
         if let Some(with) = self.busy().and_then(|busy| busy.more.lost) {
@@ -203,14 +198,41 @@ impl PageContext<'_, '_> {
         self.cx.reply(ticket, Reply::Waiting);
     }
 
-    /// The writer here becomes a reader (M11).
-    pub(super) fn downgrade(&mut self) {
+    /// A mapping may use the page.
+    pub(super) fn map(&mut self, mapping: MappingId, rights: Rights) {
+        self.cx.push(Effect::Map {
+            mappings: Mappings::One(mapping),
+            pages: (self.rules.segment, self.index).into(),
+            rights,
+        });
+    }
+
+    /// The frame gets the page's contents.
+    pub(super) fn fill(&mut self, source: Source) {
         let (segment, page) = (self.rules.segment, self.index);
-        self.cx.push(Effect::Protect {
+        if source == Source::Payload {
+            self.cx.emit(Event::BytesArrived { segment, page });
+        }
+        self.cx.push(Effect::Fill {
             pages: (segment, page).into(),
+            source,
+        });
+        self.page.filled = true;
+    }
+
+    /// No mapping may store to the page any more.
+    pub(super) fn protect(&mut self) {
+        self.cx.push(Effect::Protect {
+            pages: (self.rules.segment, self.index).into(),
             mappings: Mappings::All,
         });
         self.page.rights = Rights::Read;
+    }
+
+    /// The writer here becomes a reader (M11).
+    pub(super) fn downgrade(&mut self) {
+        let (segment, page) = (self.rules.segment, self.index);
+        self.protect();
         self.note_end();
         self.cx.emit(Event::Downgraded { segment, page });
     }

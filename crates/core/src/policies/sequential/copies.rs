@@ -2,7 +2,7 @@
 
 use super::context::PageContext;
 use super::page::Pin;
-use crate::effect::{Effect, Rights, Source};
+use crate::effect::{Rights, Source};
 use crate::event::Event;
 use crate::limits::PIN_LEASE;
 use crate::ownership::acknowledge;
@@ -30,8 +30,7 @@ impl PageContext<'_, '_> {
             return;
         }
         if data.owner == self.cx.me() {
-            self.cx.emit(Event::Malformed {});
-            return;
+            return self.cx.emit(Event::Malformed {});
         }
         if self.cx.is_gone(data.owner) {
             // A search may have counted the copies before this one came.
@@ -40,8 +39,7 @@ impl PageContext<'_, '_> {
             return;
         }
         let Some(source) = source(data.contents) else {
-            self.cx.emit(Event::Malformed {});
-            return;
+            return self.cx.emit(Event::Malformed {});
         };
         self.passing_settled();
         if let Some(busy) = self.page.own.busy_if_any() {
@@ -58,24 +56,11 @@ impl PageContext<'_, '_> {
         self.page.own.send_on(self.cx, subject);
     }
 
-    fn fill(&mut self, source: Source) {
-        let (segment, page) = (self.rules.segment, self.index);
-        if source == Source::Payload {
-            self.cx.emit(Event::BytesArrived { segment, page });
-        }
-        self.cx.push(Effect::Fill {
-            pages: (segment, page).into(),
-            source,
-        });
-        self.page.filled = true;
-    }
-
     /// Ownership arrived.
     pub(super) fn pass_arrived(&mut self, from: NodeId, pass: &Pass) {
         let (segment, page) = (self.rules.segment, self.index);
         if pass.contents == Contents::None || (pass.contents == Contents::Zero) != pass.pristine {
-            self.cx.emit(Event::Malformed {});
-            return;
+            return self.cx.emit(Event::Malformed {});
         }
         if pass.version > self.page.own.version && !self.can_take(from, pass) {
             return;
@@ -166,8 +151,7 @@ impl PageContext<'_, '_> {
         }
         if self.is_owner() {
             // Only a faulty or hostile peer invalidates the owner.
-            self.cx.emit(Event::Stale {});
-            return;
+            return self.cx.emit(Event::Stale {});
         }
         if self.page.rights > Rights::None && !self.may_leave() {
             self.more().deferred = Some(invalidate);
@@ -359,10 +343,7 @@ impl PageContext<'_, '_> {
             }
         }
         self.passing_gone(node);
-        if let Some(want) = self.page.own.want() {
-            let waiter = want.waiter;
-            self.submit(waiter);
-        }
+        self.submit_again();
     }
 
     /// A node that died may have taken the page and stored into it: its contents are lost. A node

@@ -8,7 +8,7 @@
 
 use super::context::PageContext;
 use super::memory::Memory;
-use crate::effect::{Effect, Mappings, Rights};
+use crate::effect::Rights;
 use crate::event::Event;
 use crate::limits::HOLD_LEASE;
 use crate::shell::Cx;
@@ -109,11 +109,7 @@ impl PageContext<'_, '_> {
                 self.more().faults.push((mapping, access));
                 continue;
             }
-            self.cx.push(Effect::Map {
-                mappings: Mappings::One(mapping),
-                pages: (segment, page).into(),
-                rights: Rights::Read,
-            });
+            self.map(mapping, Rights::Read);
             self.cx.emit(Event::Granted { segment, page });
         }
     }

@@ -27,8 +27,8 @@ impl Memory {
         let coming = self.pages.those(comes).len();
         let next = owned.iter().take(burst.saturating_sub(passing)).copied();
         self.each(cx, next, |context| context.hand_over(to));
-        let (replicas, segment) = self.with_pages();
-        let wards = replicas.leave_wards(cx, segment);
+        let (replicas, mut segment) = self.replicas(cx);
+        let wards = replicas.leave_wards(&mut segment);
         self.pump(cx);
         owned.len() + passing + coming + wards
     }

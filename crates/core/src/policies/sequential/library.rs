@@ -57,26 +57,16 @@ impl Library {
 
 impl Libraries {
     /// A request arrives, for the first time or repeated.
-    fn ask(
-        &mut self,
-        cx: &mut Cx<'_>,
-        rules: Rules,
-        page: PageIndex,
-        waiter: Waiter,
-    ) -> Option<Waiter> {
-        if self.pages.entry(page).or_default().admit(waiter) {
+    fn ask(&mut self, cx: &mut Cx<'_>, at: (Rules, PageIndex), waiter: Waiter) -> Option<Waiter> {
+        if self.pages.entry(at.1).or_default().admit(waiter) {
             return Some(waiter);
         }
-        self.advance(cx, rules, page)
+        self.advance(cx, at)
     }
 
     /// The next request, if none is being served.
-    pub(super) fn advance(
-        &mut self,
-        cx: &mut Cx<'_>,
-        rules: Rules,
-        page: PageIndex,
-    ) -> Option<Waiter> {
+    pub(super) fn advance(&mut self, cx: &mut Cx<'_>, at: (Rules, PageIndex)) -> Option<Waiter> {
+        let (rules, page) = at;
         let library = self.pages.get_mut(&page)?;
         if library.checked_out.is_some() {
             return None;
@@ -93,11 +83,10 @@ impl Libraries {
     fn served(
         &mut self,
         cx: &mut Cx<'_>,
-        rules: Rules,
-        page: PageIndex,
+        at: (Rules, PageIndex),
         by: (NodeId, RequestId),
     ) -> Option<Waiter> {
-        let library = self.pages.get_mut(&page);
+        let library = self.pages.get_mut(&at.1);
         let current = library.and_then(|library| {
             let out = &mut library.checked_out;
             out.take_if(|(waiter, _)| (waiter.node, waiter.request) == by)
@@ -106,11 +95,12 @@ impl Libraries {
             cx.emit(Event::Stale {});
             return None;
         }
-        self.advance(cx, rules, page)
+        self.advance(cx, at)
     }
 
     /// The request that was not reported as served, if it is time to repeat it.
-    pub(super) fn due(&mut self, cx: &mut Cx<'_>, rules: Rules, page: PageIndex) -> Option<Waiter> {
+    pub(super) fn due(&mut self, cx: &mut Cx<'_>, at: (Rules, PageIndex)) -> Option<Waiter> {
+        let (rules, page) = at;
         let library = self.pages.get_mut(&page)?;
         let (waiter, backoff) = library.checked_out.as_mut()?;
         cx.fire(backoff, rules.timer(page)).then_some(*waiter)
@@ -130,7 +120,7 @@ impl Libraries {
 impl Memory {
     /// A request arrives at the library site, for the first time or repeated.
     pub(super) fn ask_library(&mut self, cx: &mut Cx<'_>, page: PageIndex, waiter: Waiter) {
-        let next = self.libraries.ask(cx, self.rules, page, waiter);
+        let next = self.libraries.ask(cx, (self.rules, page), waiter);
         self.check_out(cx, page, next);
     }
 
@@ -152,7 +142,7 @@ impl Memory {
         if let Some(version) = clock {
             self.at(cx, page, |context| context.learn_clock(by.0, version));
         }
-        let next = self.libraries.served(cx, self.rules, page, by);
+        let next = self.libraries.served(cx, (self.rules, page), by);
         self.check_out(cx, page, next);
     }
 }
@@ -187,7 +177,7 @@ mod tests {
         }
     }
 
-    fn at_library<T>(work: impl FnOnce(&mut Libraries, &mut Cx<'_>, Rules) -> T) -> T {
+    fn at_library<T>(work: impl FnOnce(&mut Libraries, &mut Cx<'_>, (Rules, PageIndex)) -> T) -> T {
         let rules = Rules {
             segment: SegmentId::new(NodeId(1), 1),
             manager: Manager::Fixed,
@@ -198,45 +188,45 @@ mod tests {
             shell: &mut Shell::of_four(NodeId(1)),
             effects: &mut Effects::default(),
         };
-        work(&mut Libraries::default(), &mut cx, rules)
+        work(&mut Libraries::default(), &mut cx, (rules, PAGE))
     }
 
     #[test]
     fn requests_are_served_one_at_a_time_in_their_order() {
-        at_library(|libraries, cx, rules| {
+        at_library(|libraries, cx, at| {
             let (first, second) = (request(2, 1), request(3, 1));
-            assert_eq!(libraries.ask(cx, rules, PAGE, first), Some(first));
-            assert_eq!(libraries.ask(cx, rules, PAGE, second), None);
-            assert_eq!(libraries.ask(cx, rules, PAGE, first), Some(first), "again");
+            assert_eq!(libraries.ask(cx, at, first), Some(first));
+            assert_eq!(libraries.ask(cx, at, second), None);
+            assert_eq!(libraries.ask(cx, at, first), Some(first), "again");
             let early = (NodeId(3), RequestId(1));
-            assert_eq!(libraries.served(cx, rules, PAGE, early), None);
+            assert_eq!(libraries.served(cx, at, early), None);
             let by = (NodeId(2), RequestId(1));
-            assert_eq!(libraries.served(cx, rules, PAGE, by), Some(second));
-            assert_eq!(libraries.served(cx, rules, PAGE, early), None);
+            assert_eq!(libraries.served(cx, at, by), Some(second));
+            assert_eq!(libraries.served(cx, at, early), None);
             assert_eq!(libraries.pages.len(), 0, "nothing is under way");
         });
     }
 
     #[test]
     fn a_newer_request_shows_that_the_one_before_was_served() {
-        at_library(|libraries, cx, rules| {
-            libraries.ask(cx, rules, PAGE, request(2, 5));
-            assert_eq!(libraries.ask(cx, rules, PAGE, request(2, 4)), None);
+        at_library(|libraries, cx, at| {
+            libraries.ask(cx, at, request(2, 5));
+            assert_eq!(libraries.ask(cx, at, request(2, 4)), None);
             let newer = request(2, 6);
-            assert_eq!(libraries.ask(cx, rules, PAGE, newer), Some(newer));
+            assert_eq!(libraries.ask(cx, at, newer), Some(newer));
         });
     }
 
     #[test]
     fn a_member_that_is_gone_holds_up_nobody() {
-        at_library(|libraries, cx, rules| {
+        at_library(|libraries, cx, at| {
             let next = request(4, 1);
             for waiter in [request(2, 1), request(3, 1), next] {
-                libraries.ask(cx, rules, PAGE, waiter);
+                libraries.ask(cx, at, waiter);
             }
             libraries.forget(NodeId(3));
             assert_eq!(libraries.forget(NodeId(2)), [PAGE]);
-            assert_eq!(libraries.advance(cx, rules, PAGE), Some(next));
+            assert_eq!(libraries.advance(cx, at), Some(next));
         });
     }
 }

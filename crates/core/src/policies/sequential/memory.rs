@@ -73,24 +73,14 @@ impl Memory {
         context.serve_copy_waiters();
         let after = context.after;
         page.own.settle();
-        let filled = page.filled;
-        if filled != before {
-            self.count_frame(cx, filled);
+        let used = &mut cx.shell.memory.used;
+        match (before, page.filled) {
+            (false, true) => (self.frames, *used) = (self.frames + 1, *used + 1),
+            (true, false) if self.frames > 0 => (self.frames, *used) = (self.frames - 1, *used - 1),
+            _ => {}
         }
         self.clear_up(cx, index, after);
         result
-    }
-
-    /// The frame of a page was filled or emptied.
-    fn count_frame(&mut self, cx: &mut Cx<'_>, filled: bool) {
-        let used = &mut cx.shell.memory.used;
-        if filled {
-            self.frames += 1;
-            *used += 1;
-        } else if self.frames > 0 {
-            self.frames -= 1;
-            *used -= 1;
-        }
     }
 
     fn clear_up(&mut self, cx: &mut Cx<'_>, index: PageIndex, after: Deferred) {
@@ -140,7 +130,7 @@ impl Memory {
         if let Some(patience) = patience {
             self.at(cx, page, |context| context.time_out(patience));
         }
-        let again = self.libraries.due(cx, self.rules, page);
+        let again = self.libraries.due(cx, (self.rules, page));
         self.check_out(cx, page, again);
         // Most timers belong to requests that were served long ago.
         let known = self.pages.get(page);
@@ -181,13 +171,13 @@ impl Memory {
 
     pub(super) fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         for page in self.libraries.forget(node) {
-            let next = self.libraries.advance(cx, self.rules, page);
+            let next = self.libraries.advance(cx, (self.rules, page));
             self.check_out(cx, page, next);
         }
         let all = self.pages.those(|_| true);
         self.each(cx, all, |context| context.member_gone(node));
-        let (replicas, segment) = self.with_pages();
-        replicas.member_gone(cx, segment, node);
+        let (replicas, mut segment) = self.replicas(cx);
+        replicas.member_gone(&mut segment, node);
         self.pump(cx);
     }
 
@@ -207,6 +197,7 @@ impl Memory {
         self.prefetch = Prefetch::default();
         let all = self.pages.those(|_| true);
         self.each(cx, all, |context| context.expelled());
-        self.forget_replicas(cx);
+        let (replicas, mut segment) = self.replicas(cx);
+        replicas.forget(&mut segment);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::context::PageContext;
 use super::page::Gather;
-use crate::effect::{Effect, Mappings, Rights, Source};
+use crate::effect::{Rights, Source};
 use crate::event::Event;
 use crate::ownership::grant;
 use crate::patience::Awaited;
@@ -94,12 +94,7 @@ impl PageContext<'_, '_> {
                 "INV-page-not-lost: {:?} has no contents",
                 self.subject()
             );
-            let (segment, page) = (self.rules.segment, self.index);
-            self.cx.push(Effect::Fill {
-                pages: (segment, page).into(),
-                source: Source::Zero,
-            });
-            self.page.filled = true;
+            self.fill(Source::Zero);
         }
     }
 
@@ -256,8 +251,7 @@ impl PageContext<'_, '_> {
     pub(super) fn ack_arrived(&mut self, from: NodeId, version: Version) {
         let known = self.page.own.version;
         let Some(busy) = self.page.own.busy_if_any() else {
-            self.cx.emit(Event::Stale {});
-            return;
+            return self.cx.emit(Event::Stale {});
         };
         if let Some(gather) = &mut busy.more.gather
             && version == known
@@ -302,9 +296,8 @@ impl PageContext<'_, '_> {
             let queue = &mut self.page.own.busy_mut().queue;
             queue.retain(|waiter| waiter.node != me);
             self.grant();
-        } else if let Some(want) = self.page.own.want() {
-            let waiter = want.waiter;
-            self.submit(waiter);
+        } else if wanted.is_some() {
+            self.submit_again();
         } else {
             self.request();
         }
@@ -331,11 +324,7 @@ impl PageContext<'_, '_> {
         for (mapping, access) in faults {
             if allowed(access) {
                 served = true;
-                self.cx.push(Effect::Map {
-                    mappings: Mappings::One(mapping),
-                    pages: (segment, page).into(),
-                    rights,
-                });
+                self.map(mapping, rights);
                 self.cx.emit(Event::Granted { segment, page });
             } else {
                 self.more().faults.push((mapping, access));

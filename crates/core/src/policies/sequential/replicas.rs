@@ -19,7 +19,7 @@ mod commit;
 mod page;
 mod segment;
 
-pub(super) use segment::SegmentPages;
+pub(super) use segment::SegmentContext;
 
 use super::book::Book;
 use super::messages::{Body, Keep, KeepPage, Kept, PAGES};
@@ -128,11 +128,11 @@ impl Replicas {
         found
     }
 
-    fn look_later(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>, wait: Duration) {
-        if self.looks.is_none_or(|at| at <= cx.now) {
-            let at = cx.now + wait;
+    fn look_later(&mut self, segment: &mut SegmentContext<'_, '_>, wait: Duration) {
+        if self.looks.is_none_or(|at| at <= segment.cx.now) {
+            let at = segment.cx.now + wait;
             self.looks = Some(at);
-            cx.arm(at, segment.timer());
+            segment.cx.arm(at, segment.timer());
         }
     }
 
@@ -155,11 +155,11 @@ impl Replicas {
     }
 
     /// A commit with these pages begins, whose contents do not change until it ends.
-    fn begin_commit(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>, pages: Vec<Entry>) {
+    fn begin_commit(&mut self, segment: &mut SegmentContext<'_, '_>, pages: Vec<Entry>) {
         self.last += 1;
         let number = self.last;
         if pages.is_empty() {
-            return self.waiting.settle(cx, number);
+            return self.waiting.settle(segment.cx, number);
         }
         for entry in &pages {
             self.book.stored.remove(&entry.page);
@@ -170,13 +170,13 @@ impl Replicas {
             number,
             pages,
             part: 0,
-            backoff: cx.backoff(segment.timer()),
+            backoff: segment.cx.backoff(segment.timer()),
         });
-        self.send_part(cx, segment, u64::MAX);
+        self.send_part(segment, u64::MAX);
     }
 
     /// Sends these places of the part that is under way to the backup.
-    fn send_part(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>, places: u64) {
+    fn send_part(&mut self, segment: &mut SegmentContext<'_, '_>, places: u64) {
         let Some((backup, commit)) = self.backup_and_commit() else {
             return;
         };
@@ -193,21 +193,21 @@ impl Replicas {
                 version: entry.version,
             });
             if entry.zeros {
-                segment.say(cx, backup, &body);
+                segment.say(backup, &body);
                 continue;
             }
             let from = (segment.id(), entry.page, Source::Frame);
             let message = Message::PolicyPage(segment.envelope(&body));
-            cx.send_page(backup, message, Some(from));
+            segment.cx.send_page(backup, message, Some(from));
         }
-        self.send_keep(cx, segment);
+        self.send_keep(segment);
     }
 
     fn backup_and_commit(&self) -> Option<(NodeId, &Commit)> {
         Some((self.book.backup?, self.commit.as_ref()?))
     }
 
-    fn send_keep(&self, cx: &mut Cx<'_>, segment: SegmentPages<'_>) {
+    fn send_keep(&self, segment: &mut SegmentContext<'_, '_>) {
         let Some((backup, commit)) = self.backup_and_commit() else {
             return;
         };
@@ -219,15 +219,14 @@ impl Replicas {
             last: commit.is_last(),
             whole: endangered.all(|page| self.book.frozen.contains(page)),
         };
-        segment.say(cx, backup, &Body::Keep(keep));
+        segment.say(backup, &Body::Keep(keep));
     }
 
     /// The backup says what it has of a part of a commit. Returns the pages of the commit, if it has
     /// all of it.
     pub(super) fn kept(
         &mut self,
-        cx: &mut Cx<'_>,
-        segment: SegmentPages<'_>,
+        segment: &mut SegmentContext<'_, '_>,
         from: NodeId,
         kept: Kept,
     ) -> Vec<PageIndex> {
@@ -238,26 +237,26 @@ impl Replicas {
             .as_mut()
             .filter(|commit| is_backup && (commit.number, commit.part) == (kept.commit, kept.part));
         let Some(commit) = commit else {
-            cx.emit(Event::Stale {});
+            segment.cx.emit(Event::Stale {});
             return Vec::new();
         };
-        cx.end(&commit.backoff, timer);
+        segment.cx.end(&commit.backoff, timer);
         if kept.lacks == 0 && commit.is_last() {
-            return self.end_commit(cx, segment);
+            return self.end_commit(segment);
         }
         commit.part += u32::from(kept.lacks == 0);
-        commit.backoff = cx.backoff(timer);
+        commit.backoff = segment.cx.backoff(timer);
         let places = if kept.lacks == 0 {
             u64::MAX
         } else {
             kept.lacks
         };
-        self.send_part(cx, segment, places);
+        self.send_part(segment, places);
         Vec::new()
     }
 
     /// The backup has the whole commit.
-    fn end_commit(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>) -> Vec<PageIndex> {
+    fn end_commit(&mut self, segment: &mut SegmentContext<'_, '_>) -> Vec<PageIndex> {
         let Some(commit) = self.commit.take() else {
             return Vec::new();
         };
@@ -272,10 +271,10 @@ impl Replicas {
         }
         for (giver, pages) in releases {
             for pages in pages.chunks(PAGES) {
-                segment.say(cx, giver, &Body::Release(pages.to_vec()));
+                segment.say(giver, &Body::Release(pages.to_vec()));
             }
         }
-        self.waiting.settle(cx, commit.number);
+        self.waiting.settle(segment.cx, commit.number);
         let pages = commit.pages.into_iter();
         pages.map(|entry| entry.page).collect()
     }
@@ -318,46 +317,41 @@ impl Replicas {
     }
 
     /// The coordinator searches for pages when the home is gone: it is told of the segment.
-    fn introduce_coordinator(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>) {
-        let to = cx.coordinator();
-        if self.introduced != Some(to) && to != cx.me() {
+    fn introduce_coordinator(&mut self, segment: &mut SegmentContext<'_, '_>) {
+        let to = segment.cx.coordinator();
+        if self.introduced != Some(to) && to != segment.cx.me() {
             self.introduced = Some(to);
-            segment.introduce(cx, to);
+            segment.introduce(to);
         }
     }
 
     /// A message came back: its receiver does not know the segment.
-    pub(super) fn came_back(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>, from: NodeId) {
+    pub(super) fn came_back(&mut self, segment: &mut SegmentContext<'_, '_>, from: NodeId) {
         if self.book.backup == Some(from) {
-            return segment.introduce(cx, from);
+            return segment.introduce(from);
         }
-        cx.emit(Event::Stale {});
+        segment.cx.emit(Event::Stale {});
     }
 
     /// The backup leaves: another one is to have everything first.
-    pub(super) fn backup_leaves(
-        &mut self,
-        cx: &mut Cx<'_>,
-        segment: SegmentPages<'_>,
-        from: NodeId,
-    ) {
+    pub(super) fn backup_leaves(&mut self, segment: &mut SegmentContext<'_, '_>, from: NodeId) {
         self.leavers.insert(from);
         if self.book.backup == Some(from) {
             self.released_later.insert(from);
-            self.without_backup(cx, segment, false);
+            self.without_backup(segment, false);
             // It may have the only contents of what this node gave away. If a copy comes, they are on
             // two nodes elsewhere.
             let book = &mut self.book;
             let given = core::mem::take(&mut book.given);
             book.orphans.extend(given.into_keys());
         } else if !self.released_later.contains(from) {
-            segment.say(cx, from, &Body::Free);
+            segment.say(from, &Body::Free);
         }
     }
 
     /// Backups that leave are told to go, if another one has everything, or there is none. Returns
     /// whether a commit has to begin for that.
-    fn part_with_leavers(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>) -> bool {
+    fn part_with_leavers(&mut self, segment: &mut SegmentContext<'_, '_>) -> bool {
         let book = &self.book;
         let searches = !book.orphans.is_empty() || !book.requested.is_empty();
         if searches {
@@ -365,7 +359,7 @@ impl Replicas {
         }
         if book.alone || book.owed.is_empty() {
             for node in core::mem::take(&mut self.released_later).iter() {
-                segment.say(cx, node, &Body::Free);
+                segment.say(node, &Body::Free);
             }
             return false;
         }
@@ -373,11 +367,11 @@ impl Replicas {
     }
 
     /// Another backup must have everything. `dead`: what the former one had is gone.
-    fn without_backup(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>, dead: bool) {
+    fn without_backup(&mut self, segment: &mut SegmentContext<'_, '_>, dead: bool) {
         if let Some(commit) = self.commit.take() {
-            cx.end(&commit.backoff, segment.timer());
+            segment.cx.end(&commit.backoff, segment.timer());
         }
-        let me = cx.me();
+        let me = segment.cx.me();
         let owned = segment
             .pages
             .those(|page| page.own.hint == me && page.own.version > Version(0));
@@ -394,37 +388,37 @@ impl Replicas {
     }
 
     /// A member is gone.
-    pub(super) fn member_gone(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>, node: NodeId) {
+    pub(super) fn member_gone(&mut self, segment: &mut SegmentContext<'_, '_>, node: NodeId) {
         if !self.on {
             return;
         }
         let ward = self.wards.remove(&node);
-        self.forget_ward(cx, segment, ward);
+        self.forget_ward(segment, ward);
         self.leavers.remove(node);
         self.users.remove(node);
         self.released_later.remove(node);
         self.book.givers.retain(|_, giver| *giver != node);
         self.book.orphaned_by(node);
         if self.book.backup == Some(node) {
-            self.without_backup(cx, segment, true);
+            self.without_backup(segment, true);
         }
     }
 
     /// Repeats what the backup is asked. Returns whether what nobody waits for is to be committed now.
-    fn due(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>) -> bool {
+    fn due(&mut self, segment: &mut SegmentContext<'_, '_>) -> bool {
         if let Some(commit) = &mut self.commit
-            && cx.fire(&mut commit.backoff, segment.timer())
+            && segment.cx.fire(&mut commit.backoff, segment.timer())
         {
-            self.send_keep(cx, segment);
+            self.send_keep(segment);
         }
-        self.say_farewell(cx, segment);
-        let looks = self.looks.take_if(|at| *at <= cx.now).is_some();
+        self.say_farewell(segment);
+        let looks = self.looks.take_if(|at| *at <= segment.cx.now).is_some();
         let idle = self.commit.is_none() && !self.book.behind.is_empty();
-        looks && idle && self.look_for_backup(cx)
+        looks && idle && self.look_for_backup(segment.cx)
     }
 
     /// This node is no member any more.
-    pub(super) fn forget(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>) {
+    pub(super) fn forget(&mut self, segment: &mut SegmentContext<'_, '_>) {
         let timer = segment.timer();
         let Replicas { on, size, .. } = *self;
         let fresh = Replicas {
@@ -434,12 +428,12 @@ impl Replicas {
         };
         let mut old = core::mem::replace(self, fresh);
         if let Some(commit) = old.commit {
-            cx.end(&commit.backoff, timer);
+            segment.cx.end(&commit.backoff, timer);
         }
         if let Some(backoff) = old.farewell {
-            cx.end(&backoff, timer);
+            segment.cx.end(&backoff, timer);
         }
-        old.waiting.refuse(cx, &Refusal::NotMember);
+        old.waiting.refuse(segment.cx, &Refusal::NotMember);
         let staged = old.wards.values().flat_map(Ward::places);
         let passing = |page: &PageIndex| segment.is_passing(*page);
         let kept = old.book.replicas.iter();
@@ -450,7 +444,7 @@ impl Replicas {
         });
         let places: Vec<_> = staged.chain(kept).collect();
         for place in places {
-            old.book.vacate(cx, segment.id(), place);
+            old.book.vacate(segment.cx, segment.rules.segment, place);
         }
     }
 }

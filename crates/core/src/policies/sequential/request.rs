@@ -56,6 +56,14 @@ impl PageContext<'_, '_> {
         self.submit(waiter);
     }
 
+    /// Repeats this node's request, if one is open.
+    pub(super) fn submit_again(&mut self) {
+        if let Some(want) = self.page.own.want() {
+            let waiter = want.waiter;
+            self.submit(waiter);
+        }
+    }
+
     /// Sends this node's request to the node that decides.
     pub(super) fn submit(&mut self, waiter: Waiter) {
         let (segment, page, home) = (self.rules.segment, self.index, self.home());

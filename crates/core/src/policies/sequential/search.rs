@@ -2,7 +2,7 @@
 //! becomes the owner again.
 
 use super::context::PageContext;
-use crate::effect::{Effect, Rights, Source};
+use crate::effect::{Rights, Source};
 use crate::event::Event;
 use crate::ownership::Found;
 use pagemesh_wire::Version;
@@ -63,10 +63,7 @@ impl PageContext<'_, '_> {
         self.page.own.regain(self.cx, version);
         self.now_owned();
         self.page.pristine = true;
-        if let Some(want) = self.page.own.want() {
-            let waiter = want.waiter;
-            self.submit(waiter);
-        }
+        self.submit_again();
         self.serve();
     }
 
@@ -74,8 +71,7 @@ impl PageContext<'_, '_> {
     pub(super) fn regain(&mut self, regain: &Regain) {
         let (segment, page) = (self.rules.segment, self.index);
         if self.is_owner() || regain.version <= self.page.own.version {
-            self.cx.emit(Event::Stale {});
-            return;
+            return self.cx.emit(Event::Stale {});
         }
         match self.spare() {
             Spare::None => return,
@@ -89,11 +85,7 @@ impl PageContext<'_, '_> {
                 let passing = self.page.own.passing().expect("the stash is for a grant");
                 self.page.pristine = passing.pass.pristine;
                 if !self.page.pristine {
-                    self.cx.push(Effect::Fill {
-                        pages: (segment, page).into(),
-                        source: Source::Stash,
-                    });
-                    self.page.filled = true;
+                    self.fill(Source::Stash);
                     self.drop_stash();
                 }
             }
@@ -103,25 +95,18 @@ impl PageContext<'_, '_> {
         self.page.copies = regain.copies.clone();
         self.more().deferred = None;
         self.cx.emit(Event::Regained { segment, page });
-        if let Some(want) = self.page.own.want() {
-            let waiter = want.waiter;
-            self.submit(waiter);
-        }
+        self.submit_again();
         self.serve();
     }
 
     /// The frame gets what this node has kept of the page.
     fn fill_from_replica(&mut self) {
-        let (segment, page) = (self.rules.segment, self.index);
-        let kept = self.book.as_ref().and_then(|book| book.replicas.get(&page));
+        let book = self.book.as_ref();
+        let kept = book.and_then(|book| book.replicas.get(&self.index));
         let place = kept.and_then(|replica| replica.place);
         self.page.pristine = place.is_none();
         if let Some(place) = place {
-            self.cx.push(Effect::Fill {
-                pages: (segment, page).into(),
-                source: Source::Replica(place),
-            });
-            self.page.filled = true;
+            self.fill(Source::Replica(place));
         }
     }
 

@@ -6,10 +6,9 @@
 
 use super::book::Replica;
 use super::messages::{Body, Keep, KeepPage, Kept, PAGES};
-use super::replicas::{Replicas, SegmentPages};
+use super::replicas::{Replicas, SegmentContext};
 use crate::effect::Effect;
 use crate::event::Event;
-use crate::shell::Cx;
 use pagemesh_wire::{NodeId, PageIndex, Version};
 use serde::{Deserialize, Serialize};
 
@@ -74,13 +73,7 @@ fn first(count: u8) -> u64 {
 
 impl Replicas {
     /// Makes room for a commit of a ward. False if it is over.
-    fn stage(
-        &mut self,
-        cx: &mut Cx<'_>,
-        segment: SegmentPages<'_>,
-        from: NodeId,
-        commit: u64,
-    ) -> bool {
+    fn stage(&mut self, segment: &mut SegmentContext<'_, '_>, from: NodeId, commit: u64) -> bool {
         let ward = self.wards.entry(from).or_default();
         if commit <= ward.done {
             return false;
@@ -95,7 +88,7 @@ impl Replicas {
             ..Staged::default()
         });
         for place in dropped {
-            self.book.vacate(cx, segment.id(), place);
+            self.book.vacate(segment.cx, segment.rules.segment, place);
         }
         true
     }
@@ -103,18 +96,17 @@ impl Replicas {
     /// A page of a commit has come, with its contents or as zeros.
     pub(super) fn keep_page(
         &mut self,
-        cx: &mut Cx<'_>,
-        segment: SegmentPages<'_>,
+        segment: &mut SegmentContext<'_, '_>,
         from: NodeId,
         page: KeepPage,
         zeros: bool,
     ) {
         let sane = usize::from(page.place) < PAGES && page.page.0 < self.size;
         if !sane || page.commit == u64::MAX {
-            return cx.emit(Event::Malformed {});
+            return segment.cx.emit(Event::Malformed {});
         }
-        if !self.stage(cx, segment, from, page.commit) {
-            return cx.emit(Event::Stale {});
+        if !self.stage(segment, from, page.commit) {
+            return segment.cx.emit(Event::Stale {});
         }
         let Some(ward) = self.wards.get_mut(&from) else {
             return;
@@ -122,13 +114,13 @@ impl Replicas {
         let bit = 1 << page.place;
         let staged = ward.staged(page.part);
         let Some(staged) = staged.filter(|staged| staged.got & bit == 0) else {
-            return cx.emit(Event::Stale {});
+            return segment.cx.emit(Event::Stale {});
         };
         staged.got |= bit;
         let place = (!zeros).then(|| self.book.place());
         staged.pages.push((page.page, page.version, place));
         if let Some(place) = place {
-            cx.push(Effect::Stow {
+            segment.cx.push(Effect::Stow {
                 segment: segment.id(),
                 page: place,
             });
@@ -136,36 +128,24 @@ impl Replicas {
     }
 
     /// A ward asks what is here of a part of a commit.
-    pub(super) fn keep(
-        &mut self,
-        cx: &mut Cx<'_>,
-        segment: SegmentPages<'_>,
-        from: NodeId,
-        keep: Keep,
-    ) {
+    pub(super) fn keep(&mut self, segment: &mut SegmentContext<'_, '_>, from: NodeId, keep: Keep) {
         if usize::from(keep.count) > PAGES || keep.count == 0 || keep.commit == u64::MAX {
-            return cx.emit(Event::Malformed {});
+            return segment.cx.emit(Event::Malformed {});
         }
         if self.farewell.is_some() {
-            segment.say(cx, from, &Body::Leaving);
+            segment.say(from, &Body::Leaving);
         }
-        let lacks = self.lacks(cx, segment, from, keep);
+        let lacks = self.lacks(segment, from, keep);
         let kept = Kept {
             commit: keep.commit,
             part: keep.part,
             lacks,
         };
-        segment.say(cx, from, &Body::Kept(kept));
+        segment.say(from, &Body::Kept(kept));
     }
 
-    fn lacks(
-        &mut self,
-        cx: &mut Cx<'_>,
-        segment: SegmentPages<'_>,
-        from: NodeId,
-        keep: Keep,
-    ) -> u64 {
-        if !self.stage(cx, segment, from, keep.commit) {
+    fn lacks(&mut self, segment: &mut SegmentContext<'_, '_>, from: NodeId, keep: Keep) -> u64 {
+        if !self.stage(segment, from, keep.commit) {
             return 0;
         }
         let Some(ward) = self.wards.get_mut(&from) else {
@@ -185,7 +165,7 @@ impl Replicas {
         if lacks == 0 {
             staged.complete = true;
             if keep.last {
-                self.count(cx, segment, from, keep.whole);
+                self.count(segment, from, keep.whole);
             }
         }
         lacks
@@ -194,8 +174,7 @@ impl Replicas {
     /// Keeps contents, if none as new are kept.
     fn put_replica(
         &mut self,
-        cx: &mut Cx<'_>,
-        segment: SegmentPages<'_>,
+        segment: &mut SegmentContext<'_, '_>,
         page: PageIndex,
         replica: Replica,
     ) {
@@ -204,15 +183,15 @@ impl Replicas {
         let book = &mut self.book;
         let known = book.replicas.get(&page);
         if known.is_none_or(|known| known.version < replica.version) {
-            book.drop_replica(cx, at, passing);
+            book.drop_replica(segment.cx, at, passing);
             book.replicas.insert(page, replica);
         } else if let Some(place) = replica.place {
-            book.vacate(cx, at.0, place);
+            book.vacate(segment.cx, at.0, place);
         }
     }
 
     /// All of a commit is here: it counts.
-    fn count(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>, from: NodeId, whole: bool) {
+    fn count(&mut self, segment: &mut SegmentContext<'_, '_>, from: NodeId, whole: bool) {
         let Some(ward) = self.wards.get_mut(&from) else {
             return;
         };
@@ -222,34 +201,28 @@ impl Replicas {
         (ward.done, ward.whole) = (staged.commit, whole);
         for (page, version, place) in staged.pages {
             let of = from;
-            self.put_replica(cx, segment, page, Replica { version, place, of });
+            self.put_replica(segment, page, Replica { version, place, of });
         }
     }
 
     /// A ward is gone: what did not count never happened.
-    pub(super) fn forget_ward(
-        &mut self,
-        cx: &mut Cx<'_>,
-        segment: SegmentPages<'_>,
-        ward: Option<Ward>,
-    ) {
+    pub(super) fn forget_ward(&mut self, segment: &mut SegmentContext<'_, '_>, ward: Option<Ward>) {
         let Some(ward) = ward else { return };
         self.book.unsure |= !ward.whole;
         for place in ward.places().collect::<Vec<_>>() {
-            self.book.vacate(cx, segment.id(), place);
+            self.book.vacate(segment.cx, segment.rules.segment, place);
         }
     }
 
     /// Pages that this node gave away are on a second node there.
     pub(super) fn released(
         &mut self,
-        cx: &mut Cx<'_>,
-        segment: SegmentPages<'_>,
+        segment: &mut SegmentContext<'_, '_>,
         from: NodeId,
         pages: &[(PageIndex, Version)],
     ) {
         if pages.len() > PAGES {
-            return cx.emit(Event::Malformed {});
+            return segment.cx.emit(Event::Malformed {});
         }
         let book = &mut self.book;
         for (page, version) in pages {
@@ -260,23 +233,22 @@ impl Replicas {
                 book.given.remove(page);
             }
         }
-        self.drop_older(cx, segment, pages);
+        self.drop_older(segment, pages);
         if let Some(backup) = self.book.backup
             && backup != from
         {
-            segment.say(cx, backup, &Body::Drop(pages.to_vec()));
+            segment.say(backup, &Body::Drop(pages.to_vec()));
         }
     }
 
     /// Replicas of these pages that are older than these versions are needed no more.
     pub(super) fn drop_older(
         &mut self,
-        cx: &mut Cx<'_>,
-        segment: SegmentPages<'_>,
+        segment: &mut SegmentContext<'_, '_>,
         pages: &[(PageIndex, Version)],
     ) {
         if pages.len() > PAGES {
-            return cx.emit(Event::Malformed {});
+            return segment.cx.emit(Event::Malformed {});
         }
         for (page, version) in pages {
             let at = (segment.id(), *page);
@@ -284,48 +256,48 @@ impl Replicas {
             let book = &mut self.book;
             let known = book.replicas.get(page);
             if known.is_some_and(|known| known.version < *version) {
-                book.drop_replica(cx, at, passing);
+                book.drop_replica(segment.cx, at, passing);
             }
         }
     }
 
     /// A ward needs this node, which leaves, no more.
-    pub(super) fn freed(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>, from: NodeId) {
+    pub(super) fn freed(&mut self, segment: &mut SegmentContext<'_, '_>, from: NodeId) {
         let ward = self.wards.remove(&from);
         for place in ward.iter().flat_map(Ward::places).collect::<Vec<_>>() {
-            self.book.vacate(cx, segment.id(), place);
+            self.book.vacate(segment.cx, segment.rules.segment, place);
         }
     }
 
     /// This node leaves: its wards are to choose another backup. Returns how many have not, and how
     /// many pages without an owner are to be found before it goes.
-    pub(super) fn leave_wards(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>) -> usize {
+    pub(super) fn leave_wards(&mut self, segment: &mut SegmentContext<'_, '_>) -> usize {
         let left = self.wards.len();
         if left > 0 && self.farewell.is_none() {
             let timer = segment.timer();
-            self.farewell = Some(cx.backoff(timer));
-            self.tell_wards(cx, segment);
+            self.farewell = Some(segment.cx.backoff(timer));
+            self.tell_wards(segment);
         }
         let book = &self.book;
         left + book.orphans.len() + book.requested.len()
     }
 
-    fn tell_wards(&self, cx: &mut Cx<'_>, segment: SegmentPages<'_>) {
+    fn tell_wards(&self, segment: &mut SegmentContext<'_, '_>) {
         for ward in self.wards.keys() {
-            segment.say(cx, *ward, &Body::Leaving);
+            segment.say(*ward, &Body::Leaving);
         }
     }
 
     /// Tells the wards again, if that is due.
-    pub(super) fn say_farewell(&mut self, cx: &mut Cx<'_>, segment: SegmentPages<'_>) {
+    pub(super) fn say_farewell(&mut self, segment: &mut SegmentContext<'_, '_>) {
         let timer = segment.timer();
         if self.wards.is_empty() {
             return;
         }
         if let Some(backoff) = &mut self.farewell
-            && cx.fire(backoff, timer)
+            && segment.cx.fire(backoff, timer)
         {
-            self.tell_wards(cx, segment);
+            self.tell_wards(segment);
         }
     }
 }
@@ -335,7 +307,7 @@ mod tests {
     use super::super::{rules::Rules, table::Table};
     use super::*;
     use crate::effect::Effects;
-    use crate::shell::Shell;
+    use crate::shell::{Cx, Shell};
     use crate::time::Time;
     use pagemesh_wire::SegmentId;
     use pagemesh_wire::peer::{Manager, Window};
@@ -358,13 +330,12 @@ mod tests {
 
         fn step<T>(
             &mut self,
-            work: impl FnOnce(&mut Replicas, &mut Cx<'_>, SegmentPages<'_>) -> T,
+            work: impl FnOnce(&mut Replicas, &mut SegmentContext<'_, '_>) -> T,
         ) -> T {
-            let mut effects = Effects::default();
-            let mut cx = Cx {
+            let cx = &mut Cx {
                 now: Time(0),
                 shell: &mut self.shell,
-                effects: &mut effects,
+                effects: &mut Effects::default(),
             };
             let rules = Rules {
                 segment: SegmentId::new(WARD, 1),
@@ -372,7 +343,7 @@ mod tests {
                 window: Window::Nanos(0),
             };
             let pages = &Table::default();
-            work(&mut self.replicas, &mut cx, SegmentPages { rules, pages })
+            work(&mut self.replicas, &mut SegmentContext { cx, rules, pages })
         }
 
         fn page(&mut self, commit: u64, place: u8) {
@@ -383,7 +354,7 @@ mod tests {
                 page: PageIndex(place.into()),
                 version: Version(commit),
             };
-            self.step(|of, cx, segment| of.keep_page(cx, segment, WARD, page, false));
+            self.step(|of, segment| of.keep_page(segment, WARD, page, false));
         }
 
         /// Which places of a commit of two pages are missing.
@@ -395,7 +366,7 @@ mod tests {
                 last: true,
                 whole: true,
             };
-            self.step(|of, cx, segment| of.lacks(cx, segment, WARD, keep))
+            self.step(|of, segment| of.lacks(segment, WARD, keep))
         }
 
         fn versions(&self) -> Vec<u64> {
@@ -422,9 +393,9 @@ mod tests {
         backup.page(1, 1);
         backup.lacks(1);
         backup.page(2, 0);
-        backup.step(|of, cx, segment| {
+        backup.step(|of, segment| {
             let ward = of.wards.remove(&WARD);
-            of.forget_ward(cx, segment, ward);
+            of.forget_ward(segment, ward);
         });
         assert_eq!(backup.versions(), [1, 1]);
         assert!(!backup.replicas.book.unsure, "all that was seen is here");
@@ -437,10 +408,10 @@ mod tests {
         backup.page(3, 1);
         backup.lacks(3);
         let older = [(PageIndex(0), Version(3))];
-        backup.step(|of, cx, segment| of.drop_older(cx, segment, &older));
+        backup.step(|of, segment| of.drop_older(segment, &older));
         assert_eq!(backup.versions(), [3, 3]);
         let newer = [(PageIndex(0), Version(4))];
-        backup.step(|of, cx, segment| of.drop_older(cx, segment, &newer));
+        backup.step(|of, segment| of.drop_older(segment, &newer));
         assert_eq!(backup.versions(), [3]);
     }
 }

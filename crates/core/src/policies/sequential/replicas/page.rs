@@ -2,7 +2,7 @@
 
 use super::super::book::Replica;
 use super::super::context::PageContext;
-use crate::effect::{Effect, Mappings, Rights};
+use crate::effect::Rights;
 use pagemesh_wire::{NodeId, Version};
 
 impl PageContext<'_, '_> {
@@ -35,11 +35,7 @@ impl PageContext<'_, '_> {
             return None;
         }
         if self.page.rights == Rights::Write {
-            self.cx.push(Effect::Protect {
-                pages: (self.rules.segment, self.index).into(),
-                mappings: Mappings::All,
-            });
-            self.page.rights = Rights::Read;
+            self.protect();
         }
         Some((self.page.own.version, self.page.pristine))
     }

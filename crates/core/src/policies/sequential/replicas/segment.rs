@@ -13,50 +13,54 @@ use crate::timers::Timer;
 use pagemesh_wire::peer::{Access, Message, Payload, PolicyMessage};
 use pagemesh_wire::{NodeId, PageIndex, SegmentId};
 
-/// The settings and pages of the segment that has replicas.
-#[derive(Clone, Copy)]
-pub(in super::super) struct SegmentPages<'a> {
+/// The segment that has replicas, opened for the length of one input.
+pub(in super::super) struct SegmentContext<'a, 'b> {
+    pub(in super::super) cx: &'a mut Cx<'b>,
     pub(in super::super) rules: Rules,
     pub(in super::super) pages: &'a Table,
 }
 
-impl SegmentPages<'_> {
-    pub(in super::super) fn id(self) -> SegmentId {
+impl SegmentContext<'_, '_> {
+    pub(in super::super) fn id(&self) -> SegmentId {
         self.rules.segment
     }
 
-    pub(in super::super) fn timer(self) -> Timer {
+    pub(in super::super) fn timer(&self) -> Timer {
         Timer::Segment(self.rules.segment)
     }
 
-    pub(in super::super) fn say(self, cx: &mut Cx<'_>, to: NodeId, body: &Body) {
-        cx.send(to, Message::Policy(self.envelope(body)));
+    pub(in super::super) fn say(&mut self, to: NodeId, body: &Body) {
+        let message = Message::Policy(self.envelope(body));
+        self.cx.send(to, message);
     }
 
-    pub(super) fn envelope(self, body: &Body) -> PolicyMessage {
+    pub(super) fn envelope(&self, body: &Body) -> PolicyMessage {
         PolicyMessage {
             segment: self.rules.segment,
             body: Payload::of(body),
         }
     }
 
-    pub(super) fn introduce(self, cx: &mut Cx<'_>, to: NodeId) {
+    pub(super) fn introduce(&mut self, to: NodeId) {
         let segment = self.rules.segment;
-        cx.ready(Continuation::Introduce { to, segment });
+        self.cx.ready(Continuation::Introduce { to, segment });
     }
 
     /// Whether a page is on its way from here to another node.
-    pub(in super::super) fn is_passing(self, page: PageIndex) -> bool {
+    pub(in super::super) fn is_passing(&self, page: PageIndex) -> bool {
         let page = self.pages.get(page);
         page.is_some_and(|page| page.own.passing().is_some())
     }
 }
 
 impl Memory {
-    /// The replicas of the segment, and its pages, for the calls of the first that read the second.
-    pub(in super::super) fn with_pages(&mut self) -> (&mut Replicas, SegmentPages<'_>) {
+    /// The replicas of the segment, and the segment that their methods work on.
+    pub(in super::super) fn replicas<'a, 'b>(
+        &'a mut self,
+        cx: &'a mut Cx<'b>,
+    ) -> (&'a mut Replicas, SegmentContext<'a, 'b>) {
         let (rules, pages) = (self.rules, &self.pages);
-        (&mut self.replicas, SegmentPages { rules, pages })
+        (&mut self.replicas, SegmentContext { cx, rules, pages })
     }
 
     /// Begins a commit if something waits for one, looks for a backup, and for pages without an owner.
@@ -64,14 +68,14 @@ impl Memory {
         if !self.replicas.on {
             return;
         }
-        let (replicas, segment) = self.with_pages();
-        replicas.introduce_coordinator(cx, segment);
-        let orphans = replicas.next_orphans(cx.me(), segment.pages);
+        let (replicas, mut segment) = self.replicas(cx);
+        replicas.introduce_coordinator(&mut segment);
+        let orphans = replicas.next_orphans(segment.cx.me(), segment.pages);
         self.each(cx, orphans, |context| context.open_request(Access::Read));
         if !self.replicas.look_for_backup(cx) {
             return self.go_on_alone(cx);
         }
-        let (replicas, segment) = self.with_pages();
+        let (replicas, mut segment) = self.replicas(cx);
         if replicas.commit.is_some() {
             return;
         }
@@ -80,10 +84,11 @@ impl Memory {
         if hurry || replicas.waiting.is_any() {
             self.begin_commit(cx);
         } else if !book.behind.is_empty() {
-            replicas.look_later(cx, segment, IDLE);
+            replicas.look_later(&mut segment, IDLE);
         }
-        if self.replicas.commit.is_none() {
-            self.part_with_leavers(cx);
+        let (replicas, mut segment) = self.replicas(cx);
+        if replicas.commit.is_none() && replicas.part_with_leavers(&mut segment) {
+            self.begin_commit(cx);
         }
     }
 
@@ -92,17 +97,10 @@ impl Memory {
         self.replicas.waiting.settle(cx, u64::MAX);
         let wanted = core::mem::take(&mut self.replicas.book.wanted);
         self.each(cx, wanted, |context| context.leave_if_due());
-        self.part_with_leavers(cx);
-        let (replicas, segment) = self.with_pages();
+        let (replicas, mut segment) = self.replicas(cx);
+        replicas.part_with_leavers(&mut segment);
         if !replicas.book.behind.is_empty() {
-            replicas.look_later(cx, segment, ALONE);
-        }
-    }
-
-    fn part_with_leavers(&mut self, cx: &mut Cx<'_>) {
-        let (replicas, segment) = self.with_pages();
-        if replicas.part_with_leavers(cx, segment) {
-            self.begin_commit(cx);
+            replicas.look_later(&mut segment, ALONE);
         }
     }
 
@@ -117,8 +115,8 @@ impl Memory {
             })
         };
         let pages = pages.into_iter().filter_map(freeze).collect();
-        let (replicas, segment) = self.with_pages();
-        replicas.begin_commit(cx, segment, pages);
+        let (replicas, mut segment) = self.replicas(cx);
+        replicas.begin_commit(&mut segment, pages);
     }
 
     /// A message between a node and its backup.
@@ -129,34 +127,29 @@ impl Memory {
         said: &Payload,
         page: bool,
     ) {
-        let (replicas, segment) = self.with_pages();
+        let (replicas, mut context) = self.replicas(cx);
+        let segment = &mut context;
         match Body::read(said).filter(|_| replicas.on) {
-            Some(Body::Page(kept)) => replicas.keep_page(cx, segment, from, kept, !page),
+            Some(Body::Page(kept)) => replicas.keep_page(segment, from, kept, !page),
             _ if page => cx.emit(Event::Malformed {}),
-            Some(Body::Keep(keep)) => replicas.keep(cx, segment, from, keep),
+            Some(Body::Keep(keep)) => replicas.keep(segment, from, keep),
             Some(Body::Kept(kept)) => {
-                let pages = replicas.kept(cx, segment, from, kept);
+                let pages = replicas.kept(segment, from, kept);
                 self.each(cx, pages, |context| context.leave_if_due());
             }
-            Some(Body::Leaving) => replicas.backup_leaves(cx, segment, from),
-            Some(Body::Free) => replicas.freed(cx, segment, from),
-            Some(Body::Release(pages)) => replicas.released(cx, segment, from, &pages),
-            Some(Body::Drop(pages)) => replicas.drop_older(cx, segment, &pages),
+            Some(Body::Leaving) => replicas.backup_leaves(segment, from),
+            Some(Body::Free) => replicas.freed(segment, from),
+            Some(Body::Release(pages)) => replicas.released(segment, from, &pages),
+            Some(Body::Drop(pages)) => replicas.drop_older(segment, &pages),
             None => cx.emit(Event::Malformed {}),
         }
     }
 
     /// Repeats what the backup is asked, and looks at what nobody waits for.
     pub(in super::super) fn replicas_due(&mut self, cx: &mut Cx<'_>) {
-        let (replicas, segment) = self.with_pages();
-        if replicas.on && replicas.due(cx, segment) {
+        let (replicas, mut segment) = self.replicas(cx);
+        if replicas.on && replicas.due(&mut segment) {
             self.begin_commit(cx);
         }
-    }
-
-    /// This node is no member any more.
-    pub(in super::super) fn forget_replicas(&mut self, cx: &mut Cx<'_>) {
-        let (replicas, segment) = self.with_pages();
-        replicas.forget(cx, segment);
     }
 }
