@@ -1,7 +1,8 @@
 //! Asking for pages before they are touched: from donors together, from the disk in runs.
 
+use super::Private;
+use super::memory::{Memory, rights_for};
 use super::page::Place;
-use super::{Private, rights_for};
 use crate::effect::{Effect, Mappings, PageRange, Source};
 use crate::event::Event;
 use crate::policies::hooks::Who;
@@ -22,8 +23,8 @@ impl Private {
         let limit = cx
             .pace()
             .ahead
-            .min(self.room(cx) / 2 + self.staged.len() / 2)
-            .min(self.longest_burst(self.limit(cx)));
+            .min(self.memory.room(cx) / 2 + self.memory.staged.len() / 2)
+            .min(self.memory.frames.longest_burst(self.memory.limit(cx)));
         if limit == 0 {
             return;
         }
@@ -41,7 +42,7 @@ impl Private {
         let mut zeros = Vec::new();
         for (step, page) in pages.into_iter().enumerate() {
             let mark = step == 0;
-            if self.pages.contains_key(&page) {
+            if self.memory.pages.contains_key(&page) {
                 let ahead = Ahead { mapping, mark };
                 self.begin_ahead(cx, (ahead, Some(burst.access)), page, &mut asked);
             } else if !mark {
@@ -49,33 +50,7 @@ impl Private {
             }
         }
         self.ask_all(cx, asked);
-        self.fill_zeros(cx, (mapping, burst.access), zeros);
-    }
-
-    /// Fills frames with zeros where a thread is about to come for the first time, neighbours by one
-    /// call of the kernel. One that is never stored to all the same costs a write to the disk.
-    fn fill_zeros(
-        &mut self,
-        cx: &mut Cx<'_>,
-        (mapping, access): (MappingId, Access),
-        mut pages: Vec<PageIndex>,
-    ) {
-        pages.truncate(self.room(cx) as usize);
-        let rights = rights_for(access);
-        let mappings = Mappings::One(mapping);
-        for page in &pages {
-            self.hold(cx);
-            self.framed(cx.now, *page, rights);
-        }
-        for pages in PageRange::of(self.segment, &pages) {
-            let source = Source::Zero;
-            cx.push(Effect::Fill { pages, source });
-            cx.push(Effect::Map {
-                mappings,
-                pages,
-                rights,
-            });
-        }
+        self.memory.fill_zeros(cx, (mapping, burst.access), zeros);
     }
 
     /// Opens a request ahead for a page that a donor has; one that is on the disk is read now.
@@ -86,28 +61,28 @@ impl Private {
         page: PageIndex,
         asked: &mut SortedMap<NodeId, Vec<PageIndex>>,
     ) {
-        let Some(known) = self.pages.get(&page).copied() else {
+        let Some(known) = self.memory.pages.get(&page).copied() else {
             return;
         };
         let is_open = self.fetches.contains_key(&page);
-        if known.place != Place::Out || is_open || self.room(cx) == 0 {
+        if known.place != Place::Out || is_open || self.memory.room(cx) == 0 {
             return;
         }
-        let segment = self.segment;
-        if self.reads_disk(cx, &known) {
-            self.hold(cx);
+        let segment = self.memory.rules.segment;
+        if self.memory.reads_disk(cx, &known) {
+            self.memory.hold(cx);
             let seen = (ahead.mapping, walk.unwrap_or(Access::Read));
             let waiters = if ahead.mark { &[][..] } else { &[seen][..] };
-            self.load(cx, page, waiters);
+            self.memory.load(cx, page, waiters);
             if walk.is_some() {
-                self.came_by_walk(self.limit(cx), cx.now, page);
+                self.memory.came_by_walk(cx, page);
             }
             return;
         }
         if known.donors.is_empty() {
             return;
         }
-        self.hold(cx);
+        self.memory.hold(cx);
         if let Some(from) = self.open_fetch(cx, page, None, (Some(ahead), walk)) {
             cx.emit(Event::AskedAhead { segment, page });
             asked.entry(from).or_default().push(page);
@@ -132,13 +107,11 @@ impl Private {
     }
 
     fn repair(&mut self, cx: &mut Cx<'_>, pages: Vec<PageIndex>) {
-        let segment = self.segment;
+        let segment = self.memory.rules.segment;
         let mut asked: SortedMap<NodeId, Vec<PageIndex>> = SortedMap::new();
         for page in pages {
-            let known = self
-                .pages
-                .get(&page)
-                .filter(|_| self.fetches.contains_key(&page));
+            let known = self.memory.pages.get(&page);
+            let known = known.filter(|_| self.fetches.contains_key(&page));
             if let Some(from) = known.and_then(|known| known.donors.after(None)) {
                 cx.emit(Event::Repaired { segment, page });
                 asked.entry(from).or_default().push(page);
@@ -153,16 +126,44 @@ impl Private {
         let waits = |page| fetches.contains_key(&page);
         let (again, next) = self.prefetch.flights.look(cx.now, quiet(cx), waits);
         if let Some(next) = next {
-            cx.arm(next, Timer::Ahead(self.segment));
+            cx.arm(next, Timer::Ahead(self.memory.rules.segment));
         }
         self.repair(cx, again);
         self.run_willneed_ranges(cx);
     }
 }
 
+impl Memory {
+    /// Fills frames with zeros where a thread is about to come for the first time, neighbours by one
+    /// call of the kernel. One that is never stored to all the same costs a write to the disk.
+    fn fill_zeros(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (mapping, access): (MappingId, Access),
+        mut pages: Vec<PageIndex>,
+    ) {
+        pages.truncate(self.room(cx) as usize);
+        let rights = rights_for(access);
+        let mappings = Mappings::One(mapping);
+        for page in &pages {
+            self.hold(cx);
+            self.framed(cx.now, *page, rights);
+        }
+        for pages in PageRange::of(self.rules.segment, &pages) {
+            let source = Source::Zero;
+            cx.push(Effect::Fill { pages, source });
+            cx.push(Effect::Map {
+                mappings,
+                pages,
+                rights,
+            });
+        }
+    }
+}
+
 impl WillneedRanges for Private {
     fn segment(&self) -> SegmentId {
-        self.segment
+        self.memory.rules.segment
     }
 
     fn prefetch(&mut self) -> &mut Prefetch {
@@ -171,11 +172,11 @@ impl WillneedRanges for Private {
 
     fn most_under_way(&mut self, cx: &mut Cx<'_>, limit: u32) -> u32 {
         let more = self.prefetch.flights.fare(limit).room;
-        let wanted = more.min(self.limit(cx) / ANNOUNCED).max(1);
-        if self.room(cx) < wanted {
+        let wanted = more.min(self.memory.limit(cx) / ANNOUNCED).max(1);
+        if self.memory.room(cx) < wanted {
             self.tend(cx, wanted);
         }
-        limit - more + self.room(cx).min(wanted)
+        limit - more + self.memory.room(cx).min(wanted)
     }
 
     fn ask_announced(&mut self, cx: &mut Cx<'_>, pages: Vec<(PageIndex, MappingId)>) {

@@ -1,6 +1,7 @@
 //! Pages that were asked for, and have not come.
 
 use super::Private;
+use super::memory::Memory;
 use super::page::{Donors, Place};
 use crate::backoff::Backoff;
 use crate::effect::{Effect, Rights, Source};
@@ -73,8 +74,8 @@ impl Private {
         (ahead, walk): (Option<Ahead>, Option<Access>),
     ) -> Option<NodeId> {
         let is_late = |node| cx.shell.memory.is_late(cx.now, node);
-        let from = self.pages.get(&page)?.donors.first(is_late)?;
-        let backoff = cx.prompt_backoff(Awaited::Page, self.timer(page));
+        let from = self.memory.pages.get(&page)?.donors.first(is_late)?;
+        let backoff = cx.prompt_backoff(Awaited::Page, self.memory.timer(page));
         let fetch = Fetch {
             waiters: waiter.into_iter().collect(),
             ahead,
@@ -88,19 +89,12 @@ impl Private {
         Some(from)
     }
 
-    /// Whether donors drop pages as they send them. While memory is not scarce they keep them: a page
-    /// that is not stored to need not be sent again. If the donor was asked otherwise before memory
-    /// became scarce, or the other way round, the page is read from the disk once.
-    fn forgets(&self, cx: &Cx<'_>) -> bool {
-        self.backing == Backing::File && cx.shell.memory.is_scarce()
-    }
-
     /// Sends a request for some pages of which this node has open requests.
     pub(super) fn ask(&self, cx: &mut Cx<'_>, from: NodeId, pages: &[PageIndex]) {
-        let segment = self.segment;
-        let forget = self.forgets(cx);
+        let segment = self.memory.rules.segment;
+        let forget = self.memory.forgets(cx);
         for pages in pages.chunks(Global::PAGES) {
-            let version = |page: &PageIndex| Some((*page, self.pages.get(page)?.version));
+            let version = |page: &PageIndex| Some((*page, self.memory.pages.get(page)?.version));
             let pages = pages.iter().filter_map(version).collect();
             let get = Global::Get {
                 segment,
@@ -119,72 +113,54 @@ impl Private {
 
     /// A page has come from a donor. Its contents are those of `version`: the driver has opened
     /// them.
-    pub(super) fn came(
-        &mut self,
-        cx: &mut Cx<'_>,
-        from: NodeId,
-        page: PageIndex,
-        version: Version,
-    ) {
-        let segment = self.segment;
-        let known = self.pages.get(&page);
+    pub(super) fn came(&mut self, cx: &mut Cx<'_>, from: NodeId, lent: LentPage) {
+        let LentPage { page, version, .. } = lent;
+        let segment = self.memory.rules.segment;
+        let known = self.memory.pages.get(&page);
         let is_it =
             known.is_some_and(|known| (known.version, known.place) == (version, Place::Out));
         let fetch = is_it.then(|| self.fetches.remove(&page)).flatten();
         let Some(fetch) = fetch else {
             return cx.emit(Event::Stale {});
         };
-        cx.end(&fetch.backoff, self.timer(page));
+        cx.end(&fetch.backoff, self.memory.timer(page));
         cx.answered(Awaited::Page, fetch.since, &fetch.backoff);
         if from == fetch.from {
             cx.progressed(from, &fetch.backoff);
         }
         cx.emit(Event::BytesArrived { segment, page });
-        if self.forgets(cx) {
-            self.forgotten(page, from);
+        if self.memory.forgets(cx) {
+            self.memory.dropped_by(page, from);
         }
-        self.renew_if_told(page);
+        self.memory.renew_if_told(page);
         if fetch.waiters.is_empty() && fetch.ahead.is_none() {
             // It was fetched to be sent again: it needs no frame.
             cx.push(Effect::Stow { segment, page });
             self.stage_again(cx, page);
         } else {
-            self.fill(cx, page, Source::Payload, &fetch.waiters);
+            self.memory.fill(cx, page, Source::Payload, &fetch.waiters);
             if fetch.waiters.is_empty()
                 && let Some(ahead) = fetch.ahead
             {
                 cx.emit(Event::CameAhead { segment, page });
-                self.show_ahead(cx, ahead, fetch.walk, page);
+                self.memory.show_ahead(cx, ahead, fetch.walk, page);
             }
             if fetch.walk.is_some() {
-                self.came_by_walk(self.limit(cx), cx.now, page);
+                self.memory.came_by_walk(cx, page);
             }
         }
         self.came_ahead(cx, page);
     }
 
-    /// The donor has dropped the page, as it was asked to.
-    fn forgotten(&mut self, page: PageIndex, from: NodeId) {
-        if let Some(known) = self.pages.get_mut(&page) {
-            known.donors.remove(from);
-        }
-    }
-
     /// A donor does not have the page that it was asked for.
-    pub(super) fn missing(
-        &mut self,
-        cx: &mut Cx<'_>,
-        from: NodeId,
-        page: PageIndex,
-        version: Version,
-    ) {
-        let known = self.pages.get(&page);
-        if known.is_none_or(|known| known.version != version) {
+    pub(super) fn missing(&mut self, cx: &mut Cx<'_>, from: NodeId, lent: LentPage) {
+        let page = lent.page;
+        if self.memory.page_of(lent).is_none() {
             return cx.emit(Event::Stale {});
         }
-        let segment = self.segment;
+        let segment = self.memory.rules.segment;
         cx.emit(Event::DonorMissed { segment, page });
-        self.forgotten(page, from);
+        self.memory.dropped_by(page, from);
         if self.fetches.contains_key(&page) {
             self.again(cx, page);
         }
@@ -192,15 +168,9 @@ impl Private {
 
     /// A donor sent something else than the page: it would again, since donors keep what they send.
     /// A page that is on no disk is asked for again nevertheless.
-    pub(super) fn spoiled(
-        &mut self,
-        cx: &mut Cx<'_>,
-        from: NodeId,
-        page: PageIndex,
-        version: Version,
-    ) {
-        if self.pages.get(&page).is_some_and(|known| known.on_disk) {
-            self.missing(cx, from, page, version);
+    pub(super) fn spoiled(&mut self, cx: &mut Cx<'_>, from: NodeId, lent: LentPage) {
+        if self.memory.is_on_disk(lent.page) {
+            self.missing(cx, from, lent);
         } else {
             cx.emit(Event::Stale {});
         }
@@ -209,8 +179,7 @@ impl Private {
     /// A donor has sent a page on to another node, which has it from now on (G26).
     pub(super) fn moved(&mut self, cx: &mut Cx<'_>, from: NodeId, (lent, to): (LentPage, NodeId)) {
         let page = lent.page;
-        let known = self.pages.get_mut(&page);
-        let known = known.filter(|known| known.version == lent.version && known.on_disk);
+        let known = self.memory.page_of(lent).filter(|known| known.on_disk);
         let Some(known) = known.filter(|known| known.donors.all().contains(from)) else {
             return cx.emit(Event::Stale {});
         };
@@ -229,7 +198,8 @@ impl Private {
 
     /// Asks for a page again: another donor if there is one, else the disk.
     fn again(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
-        let (Some(known), Some(fetch)) = (self.pages.get(&page), self.fetches.get_mut(&page))
+        let (Some(known), Some(fetch)) =
+            (self.memory.pages.get(&page), self.fetches.get_mut(&page))
         else {
             return;
         };
@@ -245,49 +215,30 @@ impl Private {
         let Some(fetch) = self.fetches.remove(&page) else {
             return;
         };
-        cx.end(&fetch.backoff, self.timer(page));
-        let Some(known) = self.pages.get_mut(&page) else {
+        cx.end(&fetch.backoff, self.memory.timer(page));
+        let Some(known) = self.memory.pages.get_mut(&page) else {
             return;
         };
         let (version, on_disk) = (known.version, known.on_disk);
         let donors = core::mem::take(&mut known.donors);
-        self.release(cx, page, version, donors);
+        self.memory.release(cx, page, version, donors);
         if fetch.waiters.is_empty() {
             // No thread waits for the page, so it is not read.
-            return self.unhold(cx);
+            return self.memory.unhold(cx);
         }
         if on_disk {
-            return self.load(cx, page, &fetch.waiters);
+            return self.memory.load(cx, page, &fetch.waiters);
         }
-        self.unhold(cx);
+        self.memory.unhold(cx);
         for (mapping, _) in fetch.waiters {
-            self.fail(cx, mapping, page, Refusal::NodeGone(fetch.from));
-        }
-    }
-
-    /// Tells donors that they need not keep a page of this version any more.
-    pub(super) fn release(
-        &self,
-        cx: &mut Cx<'_>,
-        page: PageIndex,
-        version: Version,
-        donors: Donors,
-    ) {
-        let segment = self.segment;
-        for node in donors
-            .all()
-            .iter()
-            .filter(|node| cx.is_alive(*node))
-            .collect::<Vec<_>>()
-        {
-            let pages = vec![(page, version)];
-            cx.send(node, Message::Global(Global::Drop { segment, pages }));
+            self.memory
+                .fail(cx, mapping, page, Refusal::NodeGone(fetch.from));
         }
     }
 
     /// The timer of a page is due.
     pub(super) fn page_due(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
-        let timer = self.timer(page);
+        let timer = self.memory.timer(page);
         let Some(fetch) = self.fetches.get_mut(&page) else {
             return self.sending_due(cx, page);
         };
@@ -295,7 +246,7 @@ impl Private {
             return;
         }
         fetch.tries = fetch.tries.saturating_add(1);
-        let on_disk = self.pages.get(&page).is_some_and(|known| known.on_disk);
+        let on_disk = self.memory.is_on_disk(page);
         let ahead = fetch.waiters.is_empty() && fetch.ahead.is_some();
         if (on_disk || ahead) && fetch.tries > PATIENCE {
             if on_disk {
@@ -317,9 +268,9 @@ impl Private {
             return self.give_up(cx, page);
         }
         if let Some(fetch) = self.fetches.remove(&page) {
-            cx.end(&fetch.backoff, self.timer(page));
+            cx.end(&fetch.backoff, self.memory.timer(page));
             self.prefetch.flights.forget(page);
-            self.unhold(cx);
+            self.memory.unhold(cx);
         }
     }
 
@@ -327,7 +278,7 @@ impl Private {
     pub(super) fn donor_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         self.outgoing.donor_gone(node);
         let mut lost = Vec::new();
-        for (page, known) in &mut self.pages {
+        for (page, known) in &mut self.memory.pages {
             if known.donors.remove(node) && known.place == Place::Out && !known.on_disk {
                 lost.push(*page);
             }
@@ -338,6 +289,42 @@ impl Private {
         }
         self.outgoing.repair.extend(lost);
         self.outgoing_due(cx);
+    }
+}
+
+impl Memory {
+    /// Whether donors drop pages as they send them. While memory is not scarce they keep them: a page
+    /// that is not stored to need not be sent again. If the donor was asked otherwise before memory
+    /// became scarce, or the other way round, the page is read from the disk once.
+    fn forgets(&self, cx: &Cx<'_>) -> bool {
+        self.rules.backing == Backing::File && cx.shell.memory.is_scarce()
+    }
+
+    /// The donor has dropped the page, as it was asked to.
+    fn dropped_by(&mut self, page: PageIndex, from: NodeId) {
+        if let Some(known) = self.pages.get_mut(&page) {
+            known.donors.remove(from);
+        }
+    }
+
+    /// Tells donors that they need not keep a page of this version any more.
+    pub(super) fn release(
+        &self,
+        cx: &mut Cx<'_>,
+        page: PageIndex,
+        version: Version,
+        donors: Donors,
+    ) {
+        let segment = self.rules.segment;
+        for node in donors
+            .all()
+            .iter()
+            .filter(|node| cx.is_alive(*node))
+            .collect::<Vec<_>>()
+        {
+            let pages = vec![(page, version)];
+            cx.send(node, Message::Global(Global::Drop { segment, pages }));
+        }
     }
 
     /// Maps a page that was asked for ahead, unless a fault at it is to be seen.

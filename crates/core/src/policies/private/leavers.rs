@@ -1,6 +1,7 @@
 //! Donors that leave the cluster: what only donors have goes to others before they are gone.
 
 use super::Private;
+use super::memory::Memory;
 use super::page::{Donors, Place};
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Backing, Global, Message};
@@ -18,7 +19,7 @@ impl Private {
     ) {
         let mut dropped = Vec::new();
         for (page, version) in pages.iter().copied() {
-            let known = self.pages.get_mut(&page);
+            let known = self.memory.pages.get_mut(&page);
             let known = known.filter(|known| known.donors.all().contains(donor));
             match known {
                 Some(known) if known.place == Place::Out && !known.on_disk => {
@@ -32,19 +33,21 @@ impl Private {
             }
         }
         if !dropped.is_empty() {
-            let segment = self.segment;
+            let segment = self.memory.rules.segment;
             let pages = dropped;
             cx.send(donor, Message::Global(Global::Drop { segment, pages }));
         }
         self.outgoing_due(cx);
     }
+}
 
+impl Memory {
     /// The contents of a page are on this node: donors that leave need not keep it any more.
     pub(super) fn release_leavers(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
         let Some(known) = self.pages.get_mut(&page) else {
             return;
         };
-        if self.backing == Backing::File {
+        if self.rules.backing == Backing::File {
             return;
         }
         let mut leavers = Donors::NONE;

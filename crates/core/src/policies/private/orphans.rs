@@ -4,8 +4,8 @@
 //! be late, and end the new copy. So the contents become another version before they are sent again.
 
 use super::Private;
+use super::memory::Memory;
 use super::page::{Page, Place};
-use crate::effect::Rights;
 use crate::shell::Cx;
 use pagemesh_wire::{NodeId, PageIndex, Version};
 
@@ -19,13 +19,6 @@ impl Page {
 }
 
 impl Private {
-    /// The contents have come from a donor.
-    pub(super) fn renew_if_told(&mut self, page: PageIndex) {
-        if let Some(known) = self.pages.get_mut(&page).filter(|known| known.told) {
-            known.renew();
-        }
-    }
-
     /// Whether a copy that a donor keeps is to stay there.
     pub(super) fn counts_on(
         &mut self,
@@ -33,7 +26,7 @@ impl Private {
         donor: NodeId,
         (page, version): (PageIndex, Version),
     ) -> bool {
-        let Some(known) = self.pages.get_mut(&page) else {
+        let Some(known) = self.memory.pages.get_mut(&page) else {
             return false;
         };
         if known.donors.all().contains(donor) {
@@ -54,14 +47,20 @@ impl Private {
                 known.told = true;
                 false
             }
-            Place::Frame {
-                rights: Rights::Write,
-                ..
-            } => false,
+            place if place.is_writable() => false,
             _ => {
                 known.renew();
                 false
             }
+        }
+    }
+}
+
+impl Memory {
+    /// The contents have come from a donor.
+    pub(super) fn renew_if_told(&mut self, page: PageIndex) {
+        if let Some(known) = self.pages.get_mut(&page).filter(|known| known.told) {
+            known.renew();
         }
     }
 }

@@ -52,6 +52,11 @@ impl Place {
             Self::Out => None,
         }
     }
+
+    /// Whether threads may store to the page.
+    pub(super) fn is_writable(self) -> bool {
+        matches!(self, Self::Frame { rights, .. } if rights == Rights::Write)
+    }
 }
 
 /// Up to two donors.

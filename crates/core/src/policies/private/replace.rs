@@ -1,8 +1,9 @@
 //! Replacement: which pages leave their frames, and which leave the node (G10).
 
+use super::memory::Memory;
 use super::page::Place;
 use super::{Blocked, Private};
-use crate::effect::{Effect, PageRange, Rights};
+use crate::effect::{Effect, PageRange};
 use crate::event::Event;
 use crate::limits::DISK_PATIENCE;
 use crate::prefetch::WillneedRanges as _;
@@ -18,9 +19,6 @@ pub(super) const STAGE: u32 = 8;
 
 /// The part of it that is kept free for the next faults.
 const SLACK: u32 = 64;
-
-/// A segment has so many, whatever the others have: an instruction may touch several pages.
-const LEAST: u32 = 16;
 
 /// Pages that are taken from their frames together.
 #[derive(Default)]
@@ -43,23 +41,10 @@ impl Taken {
 }
 
 impl Private {
-    /// Pages of the segment in memory at most.
-    pub(super) fn limit(&self, cx: &Cx<'_>) -> u32 {
-        let memory = &cx.shell.memory;
-        let own = if self.local == 0 {
-            u32::MAX
-        } else {
-            self.local
-        };
-        // The rest of the node's memory, after what other segments have of it.
-        let others = memory.used - self.held;
-        let rest = memory.budgets.memory.0.saturating_sub(others);
-        own.min(rest.max(LEAST))
-    }
-
-    /// How many more pages may come into memory now.
-    pub(super) fn room(&self, cx: &Cx<'_>) -> u32 {
-        self.limit(cx).saturating_sub(self.held)
+    /// What waited for room goes on, and room is made for what comes next.
+    pub(super) fn go_on(&mut self, cx: &mut Cx<'_>) {
+        self.unblock(cx);
+        self.tend(cx, 0);
     }
 
     /// Accesses that waited for room go on as far as there is any, and announced pages after them.
@@ -71,17 +56,15 @@ impl Private {
             ..
         }) = self.blocked.front().copied()
         {
-            let place = self
-                .pages
-                .get(&page)
-                .map_or(Place::Out, |known| known.place);
+            let known = self.memory.pages.get(&page);
+            let place = known.map_or(Place::Out, |known| known.place);
             if matches!(place, Place::Storing { .. }) {
                 return;
             }
             let is_here = place != Place::Out;
-            if !is_here && !self.fetches.contains_key(&page) && self.room(cx) == 0 {
+            if !is_here && !self.fetches.contains_key(&page) && self.memory.room(cx) == 0 {
                 self.tend(cx, 1);
-                if self.room(cx) == 0 {
+                if self.memory.room(cx) == 0 {
                     return;
                 }
             }
@@ -97,100 +80,54 @@ impl Private {
 
     /// Makes room for `need` pages, and for some more before they are needed.
     pub(super) fn tend(&mut self, cx: &mut Cx<'_>, need: u32) {
-        let limit = self.limit(cx);
+        let limit = self.memory.limit(cx);
         let goal = limit - (limit / SLACK).min(RUN).max(need).min(limit);
-        let held = self.held - self.storing - self.outgoing.sending();
+        let held = self.memory.held - self.memory.storing - self.outgoing.sending();
         if held <= goal {
             return;
         }
         let run = (limit / SLACK).clamp(1, RUN);
         let excess = (held - goal).max(run).min(held);
         let stage = limit / STAGE + excess;
-        let before = self.held;
+        let before = self.memory.held;
         let mut taken = Taken::default();
-        while self.staged.len() + (before - self.held) < stage {
-            if !self.take_frame(cx, limit, &mut taken) {
+        while self.memory.staged.len() + (before - self.memory.held) < stage {
+            if !self.memory.take_frame(cx, limit, &mut taken) {
                 break;
             }
         }
-        taken.evict(cx, self.segment);
+        taken.evict(cx, self.memory.rules.segment);
         // Some have left at once.
-        let left = before - self.held;
-        let held = self.held - self.storing - self.outgoing.sending();
+        let left = before - self.memory.held;
+        let held = self.memory.held - self.memory.storing - self.outgoing.sending();
         if held > goal {
             self.send_out(cx, excess.saturating_sub(left).max(held - goal));
         }
     }
 
-    /// Takes a page from its frame. False if there is none.
-    fn take_frame(&mut self, cx: &mut Cx<'_>, limit: u32, taken: &mut Taken) -> bool {
-        let Some((used, page, walked)) = self.take_oldest(limit) else {
-            return false;
-        };
-        let Some(known) = self.pages.get_mut(&page) else {
-            return true;
-        };
-        let stored_to = matches!(
-            known.place,
-            Place::Frame {
-                rights: Rights::Write,
-                ..
-            }
-        );
-        if known.version.0 == 0 && !stored_to {
-            // Zeros, never stored to.
-            self.pages.remove(&page);
-            self.unhold(cx);
-            taken.dropped.push(page);
-            return true;
-        }
-        if stored_to {
-            known.version.0 += 1;
-            known.on_disk = false;
-            known.donors.outdate();
-        } else {
-            self.stores.left(page);
-            if walked && known.is_elsewhere(self.backing) {
-                // A walk does not come back soon: another copy on this node would be in vain.
-                known.place = Place::Out;
-                self.unhold(cx);
-                taken.dropped.push(page);
-                return true;
-            }
-        }
-        known.place = Place::Staged { used };
-        self.staged.insert(used, page);
-        taken.kept.push(page);
-        true
-    }
-
     /// A page that was fetched only to be sent again is in the stash.
     pub(super) fn stage_again(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
-        let used = cx.now;
-        if let Some(known) = self.pages.get_mut(&page) {
-            known.place = Place::Staged { used };
-            self.staged.insert(used, page);
-        }
-        self.release_leavers(cx, page);
+        self.memory.stage(page, cx.now);
+        self.memory.release_leavers(cx, page);
         self.send_out(cx, 1);
     }
 
     /// Sends the oldest staged pages out of memory, `count` at most.
     fn send_out(&mut self, cx: &mut Cx<'_>, count: u32) {
-        let oldest: Vec<_> = self.staged.iter().take(count as usize).collect();
+        let oldest: Vec<_> = self.memory.staged.iter().take(count as usize).collect();
         let mut to_disk = Vec::new();
         for (used, page) in oldest {
-            let Some(known) = self.pages.get(&page).copied() else {
+            let Some(known) = self.memory.pages.get(&page).copied() else {
                 continue;
             };
-            match self.backing {
+            match self.memory.rules.backing {
                 Backing::File if known.on_disk => {
                     if !self.put(cx, page) {
                         break;
                     }
                 }
                 Backing::File => to_disk.push((used, page)),
-                Backing::Copies if known.on_disk => self.leave(cx, page),
+                Backing::Copies if known.on_disk => self.memory.leave(cx, page),
                 Backing::Copies if self.outgoing.is_full() => break,
                 Backing::Copies => {
                     if !self.send_copies(cx, page) {
@@ -209,41 +146,40 @@ impl Private {
         }
         let mut storing = Vec::new();
         for page in pages {
-            let Some(known) = self.pages.get_mut(&page) else {
+            let Some(known) = self.memory.pages.get_mut(&page) else {
                 continue;
             };
             let Place::Staged { used } = known.place else {
                 continue;
             };
             known.place = Place::Storing { used };
-            self.storing += 1;
-            self.staged.remove(used, page);
+            self.memory.storing += 1;
+            self.memory.staged.remove(used, page);
             storing.push(page);
         }
-        for pages in PageRange::of(self.segment, &storing) {
+        for pages in PageRange::of(self.memory.rules.segment, &storing) {
             cx.push(Effect::Store { pages });
         }
     }
 
     /// The driver has written pages to the disk, or could not.
     pub(super) fn written(&mut self, cx: &mut Cx<'_>, pages: PageRange, done: bool) {
-        let segment = self.segment;
+        let segment = self.memory.rules.segment;
         for (_, page) in pages.iter() {
-            let Some(known) = self.pages.get_mut(&page) else {
+            let Some(known) = self.memory.pages.get_mut(&page) else {
                 continue;
             };
             let Place::Storing { used } = known.place else {
                 continue;
             };
-            self.storing -= 1;
+            self.memory.storing -= 1;
             known.on_disk = done;
-            known.place = Place::Staged { used };
-            self.staged.insert(used, page);
+            self.memory.stage(page, used);
             if done {
                 cx.emit(Event::DiskWritten { segment, page });
-                match self.backing {
+                match self.memory.rules.backing {
                     Backing::File => drop(self.put(cx, page)),
-                    Backing::Copies => self.leave(cx, page),
+                    Backing::Copies => self.memory.leave(cx, page),
                 }
             }
         }
@@ -259,7 +195,7 @@ impl Private {
     fn disk_full(&mut self, cx: &mut Cx<'_>) {
         let since = *self.full.get_or_insert(cx.now);
         cx.emit(Event::DiskFull {});
-        self.outgoing.wait_for_disk(cx, self.segment);
+        self.outgoing.wait_for_disk(cx, self.memory.rules.segment);
         if cx.now < since + DISK_PATIENCE {
             return;
         }
@@ -268,8 +204,46 @@ impl Private {
                 segment may use: free space in the daemon's --private-dir, or raise the segment's \
                 local limit";
             let why = Refusal::Limit(why.into());
-            self.fail(cx, blocked.mapping, blocked.page, why);
+            self.memory.fail(cx, blocked.mapping, blocked.page, why);
         }
+    }
+}
+
+impl Memory {
+    /// Takes a page from its frame. False if there is none.
+    fn take_frame(&mut self, cx: &mut Cx<'_>, limit: u32, taken: &mut Taken) -> bool {
+        let Some((used, page, walked)) = self.frames.take_oldest(limit) else {
+            return false;
+        };
+        let Some(known) = self.pages.get_mut(&page) else {
+            return true;
+        };
+        let stored_to = known.place.is_writable();
+        if known.version.0 == 0 && !stored_to {
+            // Zeros, never stored to.
+            self.pages.remove(&page);
+            self.unhold(cx);
+            taken.dropped.push(page);
+            return true;
+        }
+        if stored_to {
+            known.version.0 += 1;
+            known.on_disk = false;
+            known.donors.outdate();
+        } else {
+            self.stores.left(page);
+            if walked && known.is_elsewhere(self.rules.backing) {
+                // A walk does not come back soon: another copy on this node would be in vain.
+                known.place = Place::Out;
+                self.unhold(cx);
+                taken.dropped.push(page);
+                return true;
+            }
+        }
+        known.place = Place::Staged { used };
+        self.staged.insert(used, page);
+        taken.kept.push(page);
+        true
     }
 
     /// A staged page leaves this node's memory: its contents are elsewhere.
@@ -287,7 +261,7 @@ impl Private {
         known.place = Place::Out;
         self.staged.remove(used, page);
         self.unhold(cx);
-        let segment = self.segment;
+        let segment = self.rules.segment;
         cx.push(Effect::DropStash { segment, page });
     }
 }

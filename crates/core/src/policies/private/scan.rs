@@ -9,8 +9,8 @@
 //! lets a walk through other memory take over in a few rounds. A page of the window that is touched
 //! again from the stage is one that is used again, and joins the others.
 
-use super::Private;
 use super::replace::STAGE;
+use crate::global::Ages;
 use crate::time::Time;
 use pagemesh_wire::PageIndex;
 
@@ -20,7 +20,18 @@ const OTHERS: u8 = 8;
 /// The longest burst of a walk through little memory.
 const LEAST: u32 = 4;
 
-impl Private {
+/// The pages in frames, in the order in which they are replaced.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Frames {
+    /// Those that a walk brought lately.
+    pub(super) walked: Ages<PageIndex>,
+    /// The others.
+    pub(super) mapped: Ages<PageIndex>,
+    /// Counts pages that leave their frames.
+    pub(super) turn: u8,
+}
+
+impl Frames {
     /// Pages of the window.
     fn window(&self, limit: u32) -> u32 {
         (limit / STAGE).max(1)
@@ -63,5 +74,53 @@ impl Private {
         let (used, page) = ages.oldest()?;
         ages.remove(used, page);
         Some((used, page, of_walk))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of memory for so many pages: the window has eight.
+    const LIMIT: u32 = 64;
+
+    /// Frames with pages from 0 on that a walk brought, and pages from 100 on that none did.
+    fn frames(walked: u32, others: u32) -> Frames {
+        let mut frames = Frames::default();
+        for page in 0..walked {
+            let used = Time(page.into());
+            frames.mapped.insert(used, PageIndex(page));
+            frames.came_by_walk(LIMIT, used, PageIndex(page));
+        }
+        for page in 100..100 + others {
+            frames.mapped.insert(Time(page.into()), PageIndex(page));
+        }
+        frames
+    }
+
+    fn leave(frames: &mut Frames, count: usize) -> Vec<u32> {
+        let page = |_| Some(frames.take_oldest(LIMIT)?.1.0);
+        (0..count).map_while(page).collect()
+    }
+
+    #[test]
+    fn what_overflows_the_window_joins_the_others() {
+        let frames = frames(10, 0);
+        assert_eq!(frames.walked.len(), 8);
+        let others: Vec<_> = frames.mapped.iter().map(|(_, page)| page.0).collect();
+        assert_eq!(others, [0, 1]);
+    }
+
+    #[test]
+    fn two_bursts_of_a_walk_fit_into_its_window() {
+        let frames = Frames::default();
+        assert_eq!(frames.longest_burst(480), 20);
+        assert_eq!(frames.longest_burst(LIMIT), LEAST);
+    }
+
+    #[test]
+    fn most_that_leave_are_of_the_walk_while_its_window_is_full() {
+        let mut frames = frames(8, 20);
+        assert_eq!(leave(&mut frames, 4), [0, 1, 100, 101]);
     }
 }

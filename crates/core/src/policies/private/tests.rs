@@ -1,10 +1,11 @@
 use super::*;
 use crate::effect::Effects;
+use crate::policies::hooks::{Due, Gone, Hooks as _, ProgramRequest, Who};
 use crate::shell::Shell;
 use core::time::Duration;
 use pagemesh_wire::local::Advice;
-use pagemesh_wire::peer::{EpochPlan, Got, LentPage, PageSeal, Put};
-use pagemesh_wire::{PageCount, Version};
+use pagemesh_wire::peer::{Backing, DonorReply, EpochPlan, Got, LentPage, Message, PageSeal, Put};
+use pagemesh_wire::{ClientId, NodeId, PageCount, Ticket, Version};
 
 pub(super) const ME: NodeId = NodeId(1);
 pub(super) const DONOR: NodeId = NodeId(2);
@@ -277,7 +278,7 @@ fn while_memory_is_scarce_a_donor_forgets_what_it_sends_back() {
         bench.fault(page, Access::Write);
     }
     bench.got(DONOR, 0, 1);
-    assert!(bench.policy.pages[&PageIndex(0)].donors.is_empty());
+    assert!(bench.policy.memory.pages[&PageIndex(0)].donors.is_empty());
     bench.fault(3, Access::Read);
     let again = bench.fault(4, Access::Read);
     assert!(again.contains(&"put 0 v2→n2".to_owned()), "{again:?}");
@@ -433,7 +434,7 @@ fn the_other_donor_is_asked_first_where_one_let_a_request_wait() {
         }
     }
     // There is room for both again.
-    bench.policy.local = 4;
+    bench.policy.memory.rules.local = 4;
     let asked = bench.fault(0, Access::Read);
     let (one, other) = match &*asked[0] {
         "get [0]→n2" => (DONOR, OTHER),
@@ -451,7 +452,7 @@ fn lent_twice() -> (Bench, Vec<NodeId>) {
     for page in 0..3 {
         bench.fault(page, Access::Write);
     }
-    let donors: Vec<_> = bench.policy.pages[&PageIndex(0)]
+    let donors: Vec<_> = bench.policy.memory.pages[&PageIndex(0)]
         .donors
         .all()
         .iter()
@@ -467,7 +468,7 @@ fn a_copy_that_is_lost_with_its_donor_is_made_again() {
     let (mut bench, donors) = lent_twice();
     let (gone, left) = (donors[0], donors[1]);
     // The repair needs room.
-    bench.policy.local = 3;
+    bench.policy.memory.rules.local = 3;
     bench.shell.alive.remove(gone);
     let asked = bench.with(|policy, cx| policy.gone(cx, Gone::Member(gone)));
     assert!(asked.contains(&format!("get [0]→{left}")), "{asked:?}");
@@ -488,7 +489,7 @@ fn a_copy_that_is_lost_with_its_donor_is_made_again() {
 fn a_donor_that_leaves_keeps_a_page_until_its_owner_has_it_again() {
     let (mut bench, donors) = lent_twice();
     let leaver = donors[1];
-    bench.policy.local = 3;
+    bench.policy.memory.rules.local = 3;
     bench.shell.memory.leaves(leaver);
     let pages = [(PageIndex(0), Version(1)), (PageIndex(7), Version(4))];
     let done = bench.with(|policy, cx| policy.take_back(cx, leaver, &pages));
@@ -505,7 +506,7 @@ fn a_donor_that_leaves_keeps_a_page_until_its_owner_has_it_again() {
     let came = bench.got(donors[0], 0, 1);
     assert_eq!(came[0], "keep 0", "{came:?}");
     assert!(came.contains(&format!("drop→{leaver}")), "{came:?}");
-    let known = bench.policy.pages[&PageIndex(0)].donors.all();
+    let known = bench.policy.memory.pages[&PageIndex(0)].donors.all();
     assert!(!known.contains(leaver), "{known:?}");
 }
 
@@ -526,11 +527,11 @@ fn a_copy_that_was_forgotten_ends_or_takes_the_place_of_a_lost_one() {
     let third = all.into_iter().find(|node| !donors.contains(node)).unwrap();
     assert!(counts_on(&mut bench, donors[0], 1));
     assert!(!counts_on(&mut bench, third, 0), "an older version");
-    bench.policy.local = 3;
+    bench.policy.memory.rules.local = 3;
     bench.shell.alive.remove(donors[1]);
     bench.with(|policy, cx| policy.gone(cx, Gone::Member(donors[1])));
     assert!(counts_on(&mut bench, third, 1));
-    let known = bench.policy.pages[&PageIndex(0)].donors;
+    let known = bench.policy.memory.pages[&PageIndex(0)].donors;
     assert!(known.sure().contains(third), "{known:?}");
 }
 
@@ -539,22 +540,22 @@ fn a_donor_that_may_drop_a_version_is_not_sent_it_again() {
     let (mut bench, donors) = lent_twice();
     let all = [DONOR, OTHER, NodeId(4)];
     let third = all.into_iter().find(|node| !donors.contains(node)).unwrap();
-    bench.policy.local = 3;
+    bench.policy.memory.rules.local = 3;
     bench.fault(0, Access::Read);
     bench.got(donors[0], 0, 1);
     assert!(!counts_on(&mut bench, third, 1), "the page is here");
-    let known = bench.policy.pages[&PageIndex(0)];
+    let known = bench.policy.memory.pages[&PageIndex(0)];
     assert_eq!(known.version, Version(2));
     assert!(known.donors.sure().is_empty(), "{known:?}");
     // The page is with two others: it becomes another version when it comes.
     let (mut bench, donors) = lent_twice();
-    bench.policy.local = 3;
+    bench.policy.memory.rules.local = 3;
     let third = all.into_iter().find(|node| !donors.contains(node)).unwrap();
     assert!(!counts_on(&mut bench, third, 1));
     bench.fault(0, Access::Read);
     let came = bench.got(donors[0], 0, 1);
     assert!(came.contains(&"map 0 Read".into()), "{came:?}");
-    assert_eq!(bench.policy.pages[&PageIndex(0)].version, Version(2));
+    assert_eq!(bench.policy.memory.pages[&PageIndex(0)].version, Version(2));
     // Two donors are to keep a page, and one of them goes: the other is told to drop what it may
     // have got, and the page goes to the disk, which is full. It will be sent as another version.
     let mut bench = Bench::new(Backing::Copies, &[DONOR, OTHER]);
@@ -562,12 +563,12 @@ fn a_donor_that_may_drop_a_version_is_not_sent_it_again() {
     for page in 0..3 {
         bench.fault(page, Access::Write);
     }
-    assert_eq!(bench.policy.pages[&PageIndex(0)].version, Version(1));
+    assert_eq!(bench.policy.memory.pages[&PageIndex(0)].version, Version(1));
     bench.shell.alive.remove(OTHER);
     bench.with(|policy, cx| policy.gone(cx, Gone::Member(OTHER)));
     let due = bench.with(|policy, cx| policy.due(cx, Due::Segment));
     assert_eq!(
-        bench.policy.pages[&PageIndex(0)].version,
+        bench.policy.memory.pages[&PageIndex(0)].version,
         Version(2),
         "{due:?}"
     );
@@ -618,7 +619,7 @@ fn a_walk_through_new_memory_stops_once_in_a_few_pages() {
     let third = bench.fault(2, Access::Write);
     let ahead = ["fill 2 Zero", "map 2 Write", "fill 4 Zero", "map 4 Write"];
     assert_eq!(third, ahead);
-    assert_eq!(bench.policy.held, 6, "pages 4 to 6 have frames");
+    assert_eq!(bench.policy.memory.held, 6, "pages 4 to 6 have frames");
     let next = bench.fault(3, Access::Write);
     let ahead = ["fill 3 Zero", "map 3 Write", "fill 8 Zero", "map 8 Write"];
     assert_eq!(next, ahead);
@@ -627,7 +628,7 @@ fn a_walk_through_new_memory_stops_once_in_a_few_pages() {
     for page in [8, 7, 6] {
         bench.fault(page, Access::Read);
     }
-    let here = bench.policy.pages.keys().map(|page| page.0);
+    let here = bench.policy.memory.pages.keys().map(|page| page.0);
     assert_eq!(here.collect::<Vec<_>>(), [2, 3, 4, 6, 7, 8]);
 }
 
@@ -678,7 +679,11 @@ fn pages_of_a_walk_leave_without_a_copy_on_this_node() {
         .filter(|word| word.starts_with("stage "))
         .count();
     assert!(dropped > 2 && staged < 40, "{dropped} {staged} {left:?}");
-    assert!(bench.policy.held <= 64, "{}", bench.policy.held);
+    assert!(
+        bench.policy.memory.held <= 64,
+        "{}",
+        bench.policy.memory.held
+    );
 }
 
 /// Announced pages, wherever they lie, are asked for together; those for which there is no room wait

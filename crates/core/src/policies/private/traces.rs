@@ -4,11 +4,12 @@
 
 use super::tests::{DONOR, ME, with_donors};
 use super::*;
-use crate::effect::Effects;
+use crate::effect::{Effects, PageRange};
+use crate::policies::hooks::{Hooks as _, Who};
 use crate::shell::Shell;
 use core::time::Duration;
-use pagemesh_wire::PageCount;
-use pagemesh_wire::peer::{Global, Got, LentPage, PageSeal, Put};
+use pagemesh_wire::peer::{Backing, DonorReply, Global, Got, LentPage, Message, PageSeal, Put};
+use pagemesh_wire::{ClientId, PageCount};
 use std::collections::BTreeSet;
 
 /// Pages in local memory, and words in a page.
@@ -100,7 +101,11 @@ impl Host {
                 }
             }
         }
-        assert!(self.policy.held <= LOCAL, "{} pages", self.policy.held);
+        assert!(
+            self.policy.memory.held <= LOCAL,
+            "{} pages",
+            self.policy.memory.held
+        );
     }
 
     fn step(&mut self, work: &dyn Fn(&mut Private, &mut Cx<'_>)) {
@@ -432,7 +437,12 @@ fn stores_that_follow_loads_do_not_fault() {
             .iter()
             .for_each(|page| host.touch(*page, Access::Read));
     }
-    let stored = host.policy.pages.values().filter(|page| !page.on_disk);
+    let stored = host
+        .policy
+        .memory
+        .pages
+        .values()
+        .filter(|page| !page.on_disk);
     assert!(stored.count() < 70);
     let written = host
         .rights
