@@ -162,9 +162,8 @@ impl Memory {
                 self.pins.has_next(ticket);
                 continue;
             }
-            if let Step::Renew(pages) = step
-                && { pages }
-                    .all(|page| self.at(cx, PageIndex(page), |context| context.renew(ticket)))
+            if let Step::Renew(mut pages) = step
+                && pages.all(|page| self.at(cx, PageIndex(page), |context| context.renew(ticket)))
             {
                 self.pins.remove(ticket);
                 return cx.reply(ticket, Reply::Done);
