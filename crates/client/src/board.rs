@@ -10,7 +10,7 @@ mod turn;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use pagemesh_wire::local::{Reply, Request, View};
+use pagemesh_wire::local::{Request, View};
 use pagemesh_wire::{NodeId, PageCount, PageIndex};
 
 use layout::{HEAD, HISTORY, Head, LARGEST, Layout, SPARE};
@@ -431,14 +431,8 @@ impl Board {
             first: PageIndex(1),
             count: PageCount((self.layout.slots * self.layout.pages()) as u32),
         };
-        let connection = self.segment.mesh().connection();
-        let mut call = connection.start(watch, &[], None)?;
-        // Dropping the call withdraws the watch.
-        if call.begin(until)?.is_none() && self.newer(newer_than)?.is_none() {
-            let answer = call.finish(until)?;
-            debug_assert!(matches!(answer.reply, Reply::Changed));
-        }
-        Ok(())
+        let mut changed = || Ok(self.newer(newer_than)?.is_some());
+        crate::watch::sleep(&self.segment, watch, until, &mut changed)
     }
 
     /// [`Board::writer_is_gone`] of the state that was read last; false if none was read yet.

@@ -34,9 +34,10 @@ use pagemesh_os::kept::{Mark, kept};
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_os::signals::aside;
 use pagemesh_wire::local::{MAX_PACKET, Reply, ReplyPacket, Request, RequestPacket};
-use request_slot::OurRequestSlot;
+use request_slot::{OurRequestSlot, Watch};
 use router::{Gone, ReplyRouter};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
 use shown::Shown;
 
 use crate::bell::left;
@@ -90,6 +91,25 @@ impl Connection {
     /// makes it.
     pub fn show_again(&self) {
         self.shown.forget();
+    }
+
+    /// Announces that this thread is about to sleep until states change that other nodes publish.
+    /// `None` if it must watch by a request: at first, or since the daemon has no room for it.
+    pub fn watch(&self) -> Option<Watch> {
+        if !self.is_ours() {
+            return None;
+        }
+        if self.request_slot.is_wanted() {
+            self.ask_for_slot();
+        }
+        self.request_slot.watch()
+    }
+
+    /// True if the daemon has closed its end, and no successor has it.
+    pub fn is_closed(&self) -> bool {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
+        let polled = poll(&mut fds, Some(&Timespec::default()));
+        polled.is_ok_and(|count| count > 0)
     }
 
     /// A number for a request, never used before.

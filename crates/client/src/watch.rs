@@ -7,7 +7,11 @@ use pagemesh_wire::peer::{Policy, Refusal};
 use pagemesh_wire::{ByteOffset, PAGE_SIZE};
 
 use crate::bell::after;
+use crate::connection::Connection;
 use crate::{Error, Mapping, Result, Segment};
+
+/// So long a thread sleeps where nothing tells it that the daemon is gone.
+const SOON: Duration = Duration::from_secs(1);
 
 /// See [`Segment::wait_change`].
 pub fn wait_change(
@@ -36,25 +40,50 @@ pub fn wait_change(
         if seen != expected {
             return Ok(seen);
         }
-        sleep(segment, watch.clone(), until, || {
-            memory.byte(offset) == expected
-        })?;
+        let mut changed = || Ok(memory.byte(offset) != expected);
+        sleep(segment, watch.clone(), until, &mut changed)?;
     }
 }
 
-/// Sleeps until the page may have changed, if the byte still has the expected value after the watch
-/// was registered.
-fn sleep(
+/// Sleeps until the pages may have changed that a request watches, if nothing has `changed` after
+/// the watch began.
+pub fn sleep(
     segment: &Segment,
     watch: Request,
     until: Option<Instant>,
-    unchanged: impl FnOnce() -> bool,
+    changed: &mut dyn FnMut() -> Result<bool>,
 ) -> Result<()> {
     let connection = segment.mesh().connection();
+    if segment.has_views() && doze(connection, until, changed)? {
+        return Ok(());
+    }
     let mut call = connection.start(watch, &[], None)?;
     // Dropping the call withdraws the watch.
-    if call.begin(until)?.is_none() && unchanged() {
+    if call.begin(until)?.is_none() && !changed()? {
         call.finish(until)?;
     }
     Ok(())
+}
+
+/// Sleeps until states of policy `views` may have changed, without a request: the daemon counts
+/// changes where the process sees it. False if it does not, or if none came for a while: then the
+/// thread watches by a request, which also fails if the daemon is gone.
+pub fn doze(
+    connection: &Connection,
+    until: Option<Instant>,
+    changed: &mut dyn FnMut() -> Result<bool>,
+) -> Result<bool> {
+    let Some(watch) = connection.watch() else {
+        return Ok(false);
+    };
+    if changed()? {
+        return Ok(true);
+    }
+    let soon = Instant::now() + SOON;
+    let end = until.map_or(soon, |until| until.min(soon));
+    match watch.sleep(end, until.is_none()) {
+        Ok(()) => Ok(true),
+        Err(Error::TimedOut) if until != Some(end) || connection.is_closed() => Ok(false),
+        Err(stop) => Err(stop),
+    }
 }

@@ -195,6 +195,8 @@ events! {
     NamesTold {} => "names_told",
     /// This node, the coordinator, may give numbers of lives that are over again.
     NumbersFreed { count: u32 } => "number_checks_fruitful",
+    /// New contents of pages of policy `views` are here, for processes that wait for them.
+    ViewChanged { segment: SegmentId } => "views_changed",
 }
 
 #[cfg(test)]

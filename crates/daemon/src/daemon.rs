@@ -489,6 +489,7 @@ impl Daemon {
         } = self;
         driver.executor.acknowledge();
         if let Some(schema) = driver.executor.life.handed_over {
+            driver.executor.sessions.request_slots.tell_no_changes();
             // The other release may know of no deferred diffs.
             if let Err(error) = driver.executor.pages.changes.settle_all() {
                 tracing::error!(%error, "a diff could not be made for another release");

@@ -30,6 +30,7 @@ impl RequestSlots {
             }
             let request_slot = RequestSlot::create()?;
             request_slot.look(self.look);
+            request_slot.tell_changes(true);
             self.all.push((client, request_slot));
         }
         let request_slot = self.get(client).expect("just opened");
@@ -41,6 +42,8 @@ impl RequestSlots {
         let request_slot = RequestSlot::map(memory)?;
         request_slot.restore();
         request_slot.look(self.look);
+        // Threads look again: the daemon before may have ended between a change and its count.
+        request_slot.tell_changes(true);
         self.all.push((client, request_slot));
         Ok(())
     }
@@ -51,6 +54,28 @@ impl RequestSlots {
         place
             .map(|place| self.all.remove(place).1.close())
             .is_some()
+    }
+
+    /// This daemon ends, and its successor may be of a release that does not count changes.
+    pub(crate) fn tell_no_changes(&self) {
+        for (_, request_slot) in &self.all {
+            request_slot.tell_changes(false);
+        }
+    }
+
+    /// Whether a thread of the process sleeps until states change.
+    pub(crate) fn is_watched(&self, client: ClientId) -> bool {
+        self.get(client).is_some_and(RequestSlot::is_watched)
+    }
+
+    /// Tells processes that states changed. Whether a thread had waited for that.
+    pub(crate) fn changed(&self, concerns: impl Fn(ClientId) -> bool) -> bool {
+        let concerned = self.all.iter().filter(|(client, _)| concerns(*client));
+        concerned.fold(false, |waited, (_, request_slot)| {
+            let waits = request_slot.is_watched();
+            request_slot.changed();
+            waited | waits
+        })
     }
 
     /// How many there are.
@@ -191,6 +216,24 @@ mod tests {
         request_slots.look();
         let late = request_slots.open(TWO).unwrap().unwrap();
         assert!(RequestSlot::map(late).unwrap().looks());
+    }
+
+    #[test]
+    fn changes_are_told_to_those_that_they_concern() {
+        let (request_slots, theirs) = with(&[ONE, TWO]);
+        let seen = theirs[0].watch().unwrap();
+        assert!(request_slots.is_watched(ONE) && !request_slots.is_watched(TWO));
+        assert!(!request_slots.changed(|client| client == TWO));
+        assert_eq!(theirs[0].watch(), Some(seen));
+        assert!(request_slots.changed(|client| client == ONE));
+        assert_eq!(theirs[0].watch(), Some(seen + 1));
+        let kept = request_slots.get(ONE).unwrap().as_fd();
+        let kept = kept.try_clone_to_owned().unwrap();
+        request_slots.tell_no_changes();
+        assert_eq!(theirs[0].watch(), None, "the successor may be older");
+        let mut successor = RequestSlots::default();
+        successor.restore(ONE, kept).unwrap();
+        assert!(theirs[0].watch() > Some(seen + 1), "it may have missed one");
     }
 
     #[test]

@@ -5,6 +5,9 @@
 //! request and sleeps, and a daemon that is awake finds it there, stores the answer and wakes the
 //! process. A daemon polls the slot only while it says so ([`RequestSlot::looks`]).
 //!
+//! Threads of the process also sleep here until states change that other nodes publish
+//! ([`RequestSlot::watch`]): a watch by a request would wake the daemon once for each state.
+//!
 //! The process can store anything at any moment: the daemon copies a request before it decodes it,
 //! and a process that stores garbage harms only itself.
 
@@ -32,6 +35,8 @@ const SHAPE: Shape = Shape {
 
 /// Nonzero while the daemon polls the slot.
 const LOOKS: usize = 0;
+/// Nonzero while the daemon counts changes of states.
+const TELLS: usize = 1;
 /// The number of the request in the slot; zero for none.
 const POSTED: usize = 8;
 const REQUEST_LENGTH: usize = 9;
@@ -44,6 +49,10 @@ const BELL: usize = 66;
 /// Nonzero while the process sleeps, or is about to.
 const SLEEPS: usize = 67;
 const ANSWER: usize = 72;
+/// How many changes of states there were.
+const CHANGES: usize = 104;
+/// How many threads of the process sleep until the next one, or are about to.
+const WATCHERS: usize = 112;
 
 /// Width of the answer's state, which is in the low bits of its word, below the number.
 const BITS: u32 = 2;
@@ -206,31 +215,75 @@ impl RequestSlot {
     /// # Errors
     /// `TIMEDOUT`; `INTR` after a signal's handler; `NOSYS` before Linux 5.16.
     pub fn sleep(&self, rings: u32, until: Timespec, goes_on: bool) -> Result<(), Errno> {
-        let slept = if goes_on {
-            let mut wait = Wait::new();
-            wait.val = rings.into();
-            wait.uaddr = WaitPtr::new(std::ptr::from_ref(self.bell()).cast_mut().cast());
-            wait.flags = WaitFlags::SIZE_U32;
-            let clock = ClockId::Monotonic;
-            futex::waitv(&[wait], WaitvFlags::empty(), Some(&until), clock).map(drop)
-        } else {
-            let all = std::num::NonZeroU32::MAX;
-            futex::wait_bitset(self.bell(), Flags::empty(), rings, Some(&until), all)
-        };
-        match slept {
-            Err(Errno::AGAIN) => Ok(()),
-            other => other,
+        sleep(self.bell(), rings, until, goes_on)
+    }
+
+    /// Announces that a thread is about to sleep until states change, and returns how many changes
+    /// there were so far: those that come later wake it. To be called before looking for a change,
+    /// and followed by [`RequestSlot::end_watch`]. `None` if the daemon does not count changes.
+    #[must_use]
+    pub fn watch(&self) -> Option<u32> {
+        if self.word(TELLS).load(Acquire) == 0 {
+            return None;
         }
+        self.word(WATCHERS).fetch_add(1, SeqCst);
+        Some(self.changes().load(SeqCst))
+    }
+
+    /// As [`RequestSlot::sleep`], until there are more than `seen` changes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sleep_until_changed(
+        &self,
+        seen: u32,
+        until: Timespec,
+        goes_on: bool,
+    ) -> Result<(), Errno> {
+        sleep(self.changes(), seen, until, goes_on)
+    }
+
+    /// The thread is awake again.
+    pub fn end_watch(&self) {
+        self.word(WATCHERS).fetch_sub(1, SeqCst);
     }
 
     fn bell(&self) -> &AtomicU32 {
+        self.half(BELL)
+    }
+
+    fn changes(&self) -> &AtomicU32 {
+        self.half(CHANGES)
+    }
+
+    /// The low half of a word that threads sleep on.
+    fn half(&self, index: usize) -> &AtomicU32 {
         let low = usize::from(cfg!(target_endian = "big"));
         // SAFETY: half of an atomic word, which is not reached in any other way; it lives as long
         // as `self`, and is aligned as its half needs.
         unsafe {
-            let word = std::ptr::from_ref(self.word(BELL)).cast::<AtomicU32>();
+            let word = std::ptr::from_ref(self.word(index)).cast::<AtomicU32>();
             &*word.add(low)
         }
+    }
+}
+
+/// Sleeps while the word is `seen`; see [`RequestSlot::sleep`].
+fn sleep(word: &AtomicU32, seen: u32, until: Timespec, goes_on: bool) -> Result<(), Errno> {
+    let slept = if goes_on {
+        let mut wait = Wait::new();
+        wait.val = seen.into();
+        wait.uaddr = WaitPtr::new(std::ptr::from_ref(word).cast_mut().cast());
+        wait.flags = WaitFlags::SIZE_U32;
+        let clock = ClockId::Monotonic;
+        futex::waitv(&[wait], WaitvFlags::empty(), Some(&until), clock).map(drop)
+    } else {
+        let all = std::num::NonZeroU32::MAX;
+        futex::wait_bitset(word, Flags::empty(), seen, Some(&until), all)
+    };
+    match slept {
+        Err(Errno::AGAIN) => Ok(()),
+        other => other,
     }
 }
 
@@ -315,9 +368,33 @@ impl RequestSlot {
         }
     }
 
+    /// From now on counts changes, or does so no more; threads that sleep until one comes look
+    /// again.
+    pub fn tell_changes(&self, tells: bool) {
+        self.word(TELLS).store(tells.into(), SeqCst);
+        self.changed();
+    }
+
+    /// True if a thread sleeps until states change.
+    #[must_use]
+    pub fn is_watched(&self) -> bool {
+        self.word(WATCHERS).load(SeqCst) != 0
+    }
+
+    /// Counts a change of states, whose contents are in place, and wakes the threads that sleep
+    /// until there is one.
+    pub fn changed(&self) {
+        self.changes().fetch_add(1, SeqCst);
+        if self.is_watched() {
+            // As in `wake`.
+            let _ = futex::wake(self.changes(), Flags::empty(), i32::MAX as u32);
+        }
+    }
+
     /// Ends the use of the slot: no more answers come here, and the process waits on its socket.
     pub fn close(&self) {
         self.look(false);
+        self.tell_changes(false);
         self.word(AWAITED).store(IDLE, SeqCst);
         self.wake();
     }
@@ -402,6 +479,39 @@ mod tests {
         assert_eq!(process.take(8), Answer::Elsewhere);
         assert!(process.give_up(8) && process.is_free());
         assert!(!process.post(9, &[0; ROOM + 1]) && process.is_free());
+    }
+
+    #[test]
+    fn a_change_wakes_all_that_announced_themselves_before_it() {
+        let (daemon, process) = both();
+        assert_eq!(process.watch(), None, "the daemon does not say when");
+        daemon.tell_changes(true);
+        let seen = process.watch().unwrap();
+        assert!(daemon.is_watched());
+        daemon.changed();
+        process
+            .sleep_until_changed(seen, soon(10_000), true)
+            .unwrap();
+        let seen = process.watch().unwrap();
+        let slept = process.sleep_until_changed(seen, soon(20), false);
+        assert_eq!(slept, Err(Errno::TIMEDOUT));
+        std::thread::scope(|scope| {
+            let sleeper = || process.sleep_until_changed(seen, soon(10_000), false);
+            let sleepers = [scope.spawn(sleeper), scope.spawn(sleeper)];
+            daemon.changed();
+            for sleeper in sleepers {
+                sleeper.join().unwrap().unwrap();
+            }
+        });
+        process.end_watch();
+        process.end_watch();
+        assert!(!daemon.is_watched());
+        let seen = process.watch().unwrap();
+        daemon.close();
+        process
+            .sleep_until_changed(seen, soon(10_000), true)
+            .unwrap();
+        assert_eq!(process.watch(), None, "and it wakes who slept");
     }
 
     #[test]

@@ -137,7 +137,7 @@ impl Connection {
 
     /// Asks the daemon for a request slot, which the thread that reads the reply opens. No request
     /// waits for it: a slot is of use only later, and the daemon may be stopped.
-    fn ask_for_slot(&self) {
+    pub(super) fn ask_for_slot(&self) {
         let number = self.number();
         self.request_slot.comes_with(number);
         let request = Request::RequestSlot;

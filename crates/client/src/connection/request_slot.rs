@@ -58,6 +58,13 @@ struct Open {
     parallel: bool,
 }
 
+/// A thread that is about to sleep until states change that other nodes publish.
+#[derive(Debug)]
+pub struct Watch {
+    open: Arc<Open>,
+    seen: u32,
+}
+
 /// The use of the request slot by one request.
 #[derive(Debug)]
 pub struct Way {
@@ -135,6 +142,39 @@ impl OurRequestSlot {
         }
         // Dropping it frees the request slot.
         None
+    }
+
+    /// Announces that this thread is about to sleep until states change; `None` if the daemon does
+    /// not say here when they do.
+    pub fn watch(&self) -> Option<Watch> {
+        let open = self.open.lock().clone();
+        let open = open.filter(|open| open.of.is_current())?;
+        let seen = open.request_slot.watch()?;
+        Some(Watch { open, seen })
+    }
+}
+
+impl Watch {
+    /// Sleeps until a state of some segment has changed since the watch began; may wake
+    /// spuriously. With `goes_on`, signal handlers with `SA_RESTART` do not end the sleep.
+    pub fn sleep(&self, until: Instant, goes_on: bool) -> Result<()> {
+        let left = until.saturating_duration_since(Instant::now());
+        let request_slot = &self.open.request_slot;
+        let sleep = || request_slot.sleep_until_changed(self.seen, moment(left), goes_on);
+        match aside(sleep) {
+            Ok(()) => Ok(()),
+            Err(Errno::INTR) => Err(Error::Interrupted),
+            // Also before Linux 5.16: the thread watches by a request then.
+            Err(_) => Err(Error::TimedOut),
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if self.open.of.is_current() {
+            self.open.request_slot.end_watch();
+        }
     }
 }
 
@@ -237,9 +277,13 @@ impl Drop for Way {
 
 /// The deadline of the wait in the slot, on the kernel's clock.
 fn latest(until: Option<Instant>) -> Timespec {
-    let left = until.map_or(SOON, |until| {
+    moment(until.map_or(SOON, |until| {
         SOON.min(until.saturating_duration_since(Instant::now()))
-    });
+    }))
+}
+
+/// So long from now, on the kernel's clock.
+fn moment(left: Duration) -> Timespec {
     let moment = Duration::from_nanos(clock::monotonic()).saturating_add(left);
     moment.try_into().unwrap_or(Timespec {
         tv_sec: i64::MAX,

@@ -11,6 +11,8 @@ use pagemesh_wire::{ByteOffset, PageCount};
 use super::area::{Head, SESSION};
 use super::{Peer, Pipe};
 use crate::bell::after;
+use crate::connection::Connection;
+use crate::watch::doze;
 use crate::{Error, Result};
 
 /// A sleep lasts so long at first, and twice as long each time, up to the longest.
@@ -51,11 +53,33 @@ pub fn sleep(
     let Some(connection) = pipes.first().map(|pipe| pipe.segment.mesh().connection()) else {
         return Err(Error::Invalid("there is no pipe to wait for"));
     };
+    let (end, is_last) = watchfulness.next(until);
+    match sleep_until(connection, pipes, end, ready) {
+        Err(Error::TimedOut) if !is_last => {
+            let alive = watchfulness.0 == LONGEST_SLEEP;
+            pipes.iter().try_for_each(|pipe| pipe.look_after(alive))
+        }
+        slept => slept,
+    }
+}
+
+fn sleep_until(
+    connection: &Connection,
+    pipes: &[&Pipe],
+    end: Option<Instant>,
+    ready: &mut dyn FnMut() -> Result<bool>,
+) -> Result<()> {
+    // Changes of other segments wake this thread, too.
+    while doze(connection, end, ready)? {
+        if ready()? {
+            return Ok(());
+        }
+    }
     let bell = Arc::default();
     let mut calls = Vec::with_capacity(pipes.len());
     for pipe in pipes {
         let mut call = connection.start_on(Arc::clone(&bell), pipe.watch(), &[], None)?;
-        if call.begin(until)?.is_some() {
+        if call.begin(end)?.is_some() {
             return Ok(());
         }
         calls.push(call);
@@ -63,16 +87,7 @@ pub fn sleep(
     if ready()? {
         return Ok(());
     }
-    let (end, is_last) = watchfulness.next(until);
-    match connection.first(&mut calls, end) {
-        Ok(_) => Ok(()),
-        Err(Error::TimedOut) if !is_last => {
-            drop(calls);
-            let alive = watchfulness.0 == LONGEST_SLEEP;
-            pipes.iter().try_for_each(|pipe| pipe.look_after(alive))
-        }
-        Err(error) => Err(error),
-    }
+    connection.first(&mut calls, end).map(drop)
 }
 
 impl Pipe {

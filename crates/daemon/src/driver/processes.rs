@@ -102,12 +102,13 @@ impl Driver {
         let (faults, sessions) = (&self.executor.faults.open, &self.executor.sessions);
         let mut sharing = sessions
             .iter()
-            .map(|(_, session)| session)
-            .filter(|session| !session.mappings.is_empty())
+            .filter(|(_, session)| !session.mappings.is_empty())
             .peekable();
-        let stands = |session: &Session| {
+        let stands = |(client, session): (ClientId, &Session)| {
             let mut mappings = session.mappings.iter();
-            session.waiting > 0 || mappings.any(|mapping| faults.has_stopped(*mapping))
+            session.waiting > 0
+                || sessions.request_slots.is_watched(client)
+                || mappings.any(|mapping| faults.has_stopped(*mapping))
         };
         if sharing.peek().is_none() {
             Programs::Absent

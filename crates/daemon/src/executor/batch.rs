@@ -10,8 +10,9 @@ use crate::turn::{Fill, Payloads};
 use pagemesh_core::{
     At, Effect, EffectExecutor, Effects, Mappings, Next, PageRange, Rights, Source,
 };
+use pagemesh_os::clock;
 use pagemesh_os::uffd::FaultKind;
-use pagemesh_wire::MappingId;
+use pagemesh_wire::{MappingId, SegmentId};
 use std::net::SocketAddr;
 
 /// Effects that are being carried out, with those begun and not finished.
@@ -31,6 +32,8 @@ pub(super) struct EffectBatch<'a> {
     pub(super) acted: bool,
     /// The datagrams that several nodes were sent at once.
     pub(super) shared: SharedRun,
+    /// The segments of policy `views` with new contents.
+    pub(super) changed: Vec<SegmentId>,
 }
 
 /// True if the next effect sends another datagram to `to`.
@@ -66,9 +69,11 @@ impl DaemonExecutor {
             sent: false,
             acted: false,
             shared: SharedRun::default(),
+            changed: Vec::new(),
         };
         let Ok(()) = batch.execute_from(done, effects);
         batch.finish_fill();
+        batch.tell_changes();
         let (woken, sent) = (batch.woken, batch.sent);
         self.network.depart(&mut self.counters);
         self.network.repeats(false);
@@ -119,6 +124,21 @@ impl<'a> EffectBatch<'a> {
         self.executor.note_waiting();
         self.executor.recorder.progress(done);
         self.executor.recorder.burn(kind);
+    }
+
+    /// Wakes threads that sleep until states change. All new contents are in place.
+    fn tell_changes(&mut self) {
+        let sessions = &self.executor.sessions;
+        let concerns = |client| {
+            let session = sessions.get(client);
+            let has = |segment| session.is_some_and(|session| session.open.contains_key(segment));
+            self.changed.iter().any(has)
+        };
+        if !self.changed.is_empty() && sessions.request_slots.changed(concerns) {
+            let now = clock::monotonic();
+            self.executor.changed = Some(now);
+            self.woken = Some(now);
+        }
     }
 
     /// Payload of the message that caused the present effect.

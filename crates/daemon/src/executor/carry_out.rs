@@ -188,6 +188,11 @@ impl EffectExecutor for EffectBatch<'_> {
         if matches!(event, Event::Resent {}) {
             self.executor.network.repeats(true);
         }
+        if let Event::ViewChanged { segment } = event
+            && !self.changed.contains(&segment)
+        {
+            self.changed.push(segment);
+        }
         self.executor.events.push(event, self.acted);
         Ok(())
     }

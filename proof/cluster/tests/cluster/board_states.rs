@@ -211,6 +211,32 @@ fn the_end_of_a_writers_process_is_told() {
 }
 
 #[test]
+fn a_reader_sleeps_for_states_without_requests() {
+    const STATES: u64 = 300;
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let mut writer = board(&cluster, 0, "quiet", 32);
+    let reader = Board::open(&cluster.mesh(1), "quiet", Access::ReadOnly).unwrap();
+    let requests = cluster.counter(1, "requests");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1..=STATES {
+                writer.publish(&number.to_le_bytes()).unwrap();
+                std::thread::sleep(Duration::from_millis(1 + number % 4));
+            }
+        });
+        let mut seen = 0;
+        while seen < STATES {
+            seen = reader.wait(seen, Some(Duration::from_secs(20))).unwrap();
+        }
+    });
+    assert!(cluster.counter(1, "views_changed") >= STATES);
+    let requests = cluster.counter(1, "requests") - requests;
+    assert!(requests < STATES / 3, "{requests} requests");
+}
+
+#[test]
 fn a_killed_daemon_leaves_the_last_state_of_its_board() {
     let Some(cluster) = Cluster::start(3) else {
         return;

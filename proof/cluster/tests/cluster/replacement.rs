@@ -57,6 +57,29 @@ fn scripted_nodes(cluster: &Cluster, name: &str) -> [Player; 2] {
 }
 
 #[test]
+fn readers_of_a_board_whose_daemons_are_killed_go_on() {
+    let Some(cluster) = Cluster::of(lasting(2)) else {
+        return;
+    };
+    let writer = cluster.player(0, "board board --seconds 3");
+    writer.expect("ready");
+    let readers = [0, 1].map(|node| {
+        let reader = cluster.player(node, "board board");
+        reader.expect("ready");
+        reader
+    });
+    for node in [1, 0, 1] {
+        std::thread::sleep(Duration::from_millis(300));
+        strike(&cluster, node);
+    }
+    let last = writer.hear();
+    for reader in &readers {
+        assert_eq!(reader.hear(), last);
+    }
+    finish_all([writer].into_iter().chain(readers).collect());
+}
+
+#[test]
 fn a_killed_daemon_is_replaced_and_its_programs_go_on() {
     let Some(cluster) = Cluster::of(lasting(2)) else {
         return;

@@ -335,7 +335,7 @@ impl PageContext<'_, '_> {
             version,
         });
         self.replicate();
-        self.views.watches.changed(self.cx, index);
+        self.views.watches.changed(self.cx, (segment, index));
         self.serve();
         self.serve_queue();
     }

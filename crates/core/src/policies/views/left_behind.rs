@@ -10,6 +10,7 @@
 use super::Views;
 use super::page::Page;
 use crate::effect::Reply;
+use crate::event::Event;
 use crate::policies::{Waiting, named};
 use crate::shell::Cx;
 use pagemesh_wire::PageIndex;
@@ -50,6 +51,9 @@ impl Views {
         for ticket in self.watches.end() {
             cx.reply(ticket, Reply::Changed);
         }
+        cx.emit(Event::ViewChanged {
+            segment: self.segment,
+        });
         self.expelled(cx);
         waiting
     }

@@ -68,7 +68,7 @@ impl Views {
         self.remind = Some(now + REMIND);
         self.arm(cx, now + REMIND);
         for index in run.pages() {
-            self.watches.changed(cx, index);
+            self.watches.changed(cx, (self.segment, index));
             if core::mem::take(&mut self.page(cx, index).purged) {
                 self.at(cx, index).serve();
             }
@@ -325,7 +325,7 @@ impl PageContext<'_, '_> {
         (page.stamp, page.seen) = (new, cx.now);
         let page = index;
         cx.emit(Event::CopyArrived { segment, page });
-        self.views.watches.changed(self.cx, page);
+        self.views.watches.changed(self.cx, (segment, page));
         self.serve();
     }
 }

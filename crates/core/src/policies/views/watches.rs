@@ -1,6 +1,8 @@
 //! The pages that processes watch.
 
 use crate::effect::Reply;
+use crate::event::Event;
+use crate::executor::At;
 use crate::shell::Cx;
 use pagemesh_wire::{PageIndex, Ticket};
 use serde::{Deserialize, Serialize};
@@ -21,8 +23,9 @@ impl Watches {
         cx.reply(ticket, Reply::Waiting);
     }
 
-    /// Ends the watches of a page.
-    pub(super) fn changed(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
+    /// Ends the watches of a page. Processes that watch without a request hear of it, too.
+    pub(super) fn changed(&mut self, cx: &mut Cx<'_>, (segment, page): At) {
+        cx.emit(Event::ViewChanged { segment });
         let over = |(first, count, _): &mut (PageIndex, u32, Ticket)| {
             let step = page.0.checked_sub(first.0);
             step.is_some_and(|step| step < *count)
