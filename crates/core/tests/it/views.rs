@@ -232,6 +232,21 @@ fn e12_a_short_lock_takes_whole_pages_out_of_views_and_leaves_short_ones() {
 }
 
 #[test]
+fn states_that_come_often_put_off_the_reminders_of_those_before() {
+    let (mut cluster, segment) = cluster();
+    for _ in 0..3 {
+        assert_eq!(publish(&mut cluster, HOME, segment, 1), Some(Reply::Done));
+        let due = cluster.node(HOME).next_deadline().unwrap();
+        assert!(due > cluster.now + Duration::from_millis(11), "{due:?}");
+        cluster.pass(Duration::from_millis(10));
+    }
+    cluster.forget();
+    cluster.pass(Duration::from_millis(10));
+    let sent = cluster.sent.iter();
+    assert_eq!(sent.count(), 2, "both other nodes hear which is the newest");
+}
+
+#[test]
 fn a_run_is_published_only_where_all_of_it_is() {
     let (mut cluster, segment) = cluster();
     cluster.touch(OTHER, 1, Access::Write);

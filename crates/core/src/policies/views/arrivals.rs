@@ -125,6 +125,11 @@ impl Arrivals {
         say(cx, segment, arriving.from, &Body::Missing { run, pages });
     }
 
+    /// True if all publications that were heard of are here.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Asks for what should have come. Returns when to look again.
     pub(super) fn due(&mut self, cx: &mut Cx<'_>, segment: SegmentId) -> Option<Time> {
         let mut lacking = Vec::new();

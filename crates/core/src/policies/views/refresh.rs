@@ -8,6 +8,7 @@ use super::{MISSING, REMIND, Views};
 use crate::effect::{Effect, PageRange, Reply, Source};
 use crate::event::Event;
 use crate::shell::Cx;
+use crate::time::Time;
 use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{ClientId, NodeId, NodeSet, PAGE_SIZE, PageIndex, RequestId, Ticket};
 use std::collections::BTreeMap;
@@ -65,8 +66,7 @@ impl Views {
         }
         self.supersede(run);
         self.published.add(run, bytes);
-        self.remind = Some(now + REMIND);
-        self.arm(cx, now + REMIND);
+        self.put_off_reminders(cx, now + REMIND);
         for index in run.pages() {
             self.watches.changed(cx, (self.segment, index));
             if core::mem::take(&mut self.page(cx, index).purged) {
@@ -80,6 +80,22 @@ impl Views {
         }
         let (replicas, held) = self.replicas();
         replicas.wait(cx, held, (ticket, client), (first, count));
+    }
+
+    /// A publication puts off the reminders of those before. Where states come often, the timer
+    /// for these would wake the node once for each state, and for nothing.
+    fn put_off_reminders(&mut self, cx: &mut Cx<'_>, at: Time) {
+        let before = self.remind.replace(at);
+        let is_alone = self.arriving.is_empty() && !self.replicas.on;
+        if let Some(armed) = self.armed
+            && before == self.armed
+            && armed > cx.now
+            && is_alone
+        {
+            cx.shell.timers.disarm(armed, self.timer());
+            self.armed = None;
+        }
+        self.arm(cx, at);
     }
 
     /// Takes the pages of a publication out of the ones before.
