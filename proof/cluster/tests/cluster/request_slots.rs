@@ -45,6 +45,8 @@ fn locks_go_through_request_slots_while_daemons_are_awake() {
 #[test]
 fn what_lies_in_a_request_slot_outlives_the_daemon() {
     const ROUNDS: u64 = 6000;
+    // Where daemons start slowly, programs get on only a little between two deaths.
+    const STRIKES: u32 = 40;
     let mut plan = lasting(2);
     plan.waiting = Some("spin".into());
     let Some(cluster) = Cluster::of(plan) else {
@@ -54,9 +56,10 @@ fn what_lies_in_a_request_slot_outlives_the_daemon() {
     let players = counters(&cluster, ROUNDS);
     let mut dice = Dice::new(14);
     let mut struck = 0;
-    while players
-        .iter()
-        .any(|player| !matches!(player.state(), Some('Z') | None))
+    while struck < STRIKES
+        && players
+            .iter()
+            .any(|player| !matches!(player.state(), Some('Z') | None))
     {
         std::thread::sleep(std::time::Duration::from_micros(dice.below(60_000) as u64));
         strike(&cluster, dice.below(2));
