@@ -364,6 +364,15 @@ fn an_unchanging_byte_times_out() {
 }
 
 #[test]
+fn a_watch_ends_at_its_deadline_though_the_daemon_is_silent() {
+    let silent =
+        |request: &Request| matches!(request, Request::Watch { .. } | Request::Cancel { .. });
+    let (_, _, segment) = start(silent);
+    let late = segment.wait_change(0, 0, Some(Duration::from_millis(10)));
+    assert!(matches!(late, Err(Error::TimedOut)), "{late:?}");
+}
+
+#[test]
 fn closing_waits_for_the_last_user() {
     let (_, _, segment) = start(|_| false);
     let lock = segment.lock(1);

@@ -57,8 +57,9 @@ pub fn sleep(
     if segment.has_views() && doze(connection, until, changed)? {
         return Ok(());
     }
-    let mut call = connection.start(watch, &[], None)?;
-    // Dropping the call withdraws the watch.
+    // Dropping the call withdraws the watch. A late answer changes nothing, so the deadline holds
+    // even if the daemon is kept from its processor then.
+    let mut call = connection.start(watch, &[], None)?.surely(true);
     if call.begin(until)?.is_none() && !changed()? {
         call.finish(until)?;
     }

@@ -78,7 +78,8 @@ fn sleep_until(
     let bell = Arc::default();
     let mut calls = Vec::with_capacity(pipes.len());
     for pipe in pipes {
-        let mut call = connection.start_on(Arc::clone(&bell), pipe.watch(), &[], None)?;
+        let call = connection.start_on(Arc::clone(&bell), pipe.watch(), &[], None)?;
+        let mut call = call.surely(true);
         if call.begin(end)?.is_some() {
             return Ok(());
         }
