@@ -4,6 +4,7 @@
 mod damage;
 mod handover;
 mod pair;
+mod private;
 mod shape;
 
 use core::sync::atomic::{AtomicU64, Ordering};

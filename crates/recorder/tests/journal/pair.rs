@@ -20,8 +20,9 @@ pub const WORDS: usize = 1 << 17;
 /// Bytes after which a log is long: short, so that slots change often.
 pub const LOG: usize = 4096;
 
-const CLIENT: ClientId = ClientId(1);
-const MAPPING: MappingId = MappingId(1);
+/// The process of each side, and its mapping.
+pub const CLIENT: ClientId = ClientId(1);
+pub const MAPPING: MappingId = MappingId(1);
 
 /// Memory that was never written.
 pub fn memory() -> Memory {
@@ -61,7 +62,7 @@ pub struct Pair {
     pub now: Time,
     wire: VecDeque<(usize, Vec<u8>)>,
     tickets: u64,
-    segment: Option<SegmentId>,
+    pub segment: Option<SegmentId>,
     /// Datagrams that come together are handled in one turn.
     pub together: bool,
 }
@@ -195,6 +196,14 @@ impl Pair {
                 side.journal.follow(input.clone());
                 side.queue.push_back(input);
             }
+            Effect::Store { pages } => {
+                let input = Input::Stored {
+                    pages: *pages,
+                    done: true,
+                };
+                side.journal.follow(input.clone());
+                side.queue.push_back(input);
+            }
             Effect::ReclaimLock { key } => {
                 let input = Input::LockReturned {
                     key: *key,
@@ -238,7 +247,8 @@ impl Pair {
         }
     }
 
-    fn ask(&mut self, at: usize, request: Request, look: &mut Look<'_>) {
+    /// A process asks, and all datagrams are delivered.
+    pub fn ask(&mut self, at: usize, request: Request, look: &mut Look<'_>) {
         self.tickets += 1;
         let request = Input::Request {
             ticket: Ticket(self.tickets),
