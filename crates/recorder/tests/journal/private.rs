@@ -81,7 +81,7 @@ fn donor(pair: &mut Pair, header: Header) {
     pair.input(0, begin, &mut |_, _, _| {});
 }
 
-/// What is behind a field of this map.
+/// The value of a field of this map.
 fn field<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     let mut fields = value.as_map()?.iter();
     let (_, value) = fields.find(|(key, _)| key.as_str() == Some(name))?;
@@ -117,7 +117,7 @@ fn a_private_segment_is_written_as_before() {
         fault(&mut pair, page, Access::Write);
         pair.settle(&mut |_, _, _| {});
     }
-    // Nobody delivers the request for the first page, nor the page that leaves for it.
+    // The request for the first page, and the page that leaves to make room, are not delivered.
     fault(&mut pair, 0, Access::Read);
     let document = schema::write(&pair.sides[0].node, b"");
     let document = rmpv::decode::read_value(&mut &document[..]).expect("a document");

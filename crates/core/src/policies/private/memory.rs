@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 /// A segment has so many, whatever the others have: an instruction may touch several pages.
 const LEAST: u32 = 16;
 
-/// What is settled when a segment is opened.
+/// The settings of a segment, which its opening fixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Rules {
     pub(super) segment: SegmentId,
@@ -99,7 +99,7 @@ impl Memory {
         cx.fail(mapping, (self.rules.segment, page), why);
     }
 
-    /// What is known of a page, if this is its version.
+    /// The page, if its version is still the one that was lent.
     pub(super) fn page_of(&mut self, lent: LentPage) -> Option<&mut Page> {
         let known = self.pages.get_mut(&lent.page);
         known.filter(|known| known.version == lent.version)

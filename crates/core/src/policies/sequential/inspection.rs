@@ -1,5 +1,5 @@
-//! What is told of the pages that a node knows: to people, to a process that saves the segment, and to
-//! the successor of a leaving home.
+//! Lists of the pages that a node knows: for people, for a process that saves the segment, and for the
+//! successor of a leaving home.
 
 use super::page::Page;
 use super::table::Table;

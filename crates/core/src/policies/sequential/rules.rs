@@ -1,4 +1,4 @@
-//! What is settled when a segment is opened.
+//! The settings of a segment, which its opening fixes.
 
 use crate::limits::{WINDOW_LIMIT, WINDOW_MAX};
 use crate::timers::Timer;

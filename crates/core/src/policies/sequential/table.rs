@@ -102,7 +102,7 @@ impl Table {
         page.is_some_and(|page| page.own.want().is_some())
     }
 
-    /// What is under way about pages, in their order.
+    /// The state of pages with requests under way, in the order of the pages.
     pub(super) fn under_way(&mut self) -> impl Iterator<Item = &mut More> {
         let busy = self.pages_mut().filter_map(|page| page.own.busy_if_any());
         busy.map(|busy| &mut busy.more)
