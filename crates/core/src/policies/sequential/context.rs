@@ -1,7 +1,7 @@
 //! One page, opened for the length of one input.
 
-use super::book::Book;
 use super::page::{More, Page};
+use super::replicas::Notes;
 use super::rules::Rules;
 use crate::effect::{Effect, Mappings, Reply, Rights, Source};
 use crate::event::Event;
@@ -20,8 +20,8 @@ pub(super) struct PageContext<'a, 'b> {
     pub(super) page: &'a mut Page,
     /// When the segment's hold ends.
     pub(super) held_until: Time,
-    /// The notes about replicas, if the segment has any.
-    pub(super) book: Option<&'a mut Book>,
+    /// About its replicas.
+    pub(super) notes: Notes<'a>,
     pub(super) after: Deferred,
 }
 
@@ -78,7 +78,7 @@ impl PageContext<'_, '_> {
     pub(super) fn fault(&mut self, mapping: MappingId, access: Access) -> bool {
         let (segment, page) = (self.rules.segment, self.index);
         if access == Access::Write {
-            self.note_store();
+            self.page.note_store(self.rules);
         }
         if self.page.allows(access) {
             self.cx.emit(Event::LocalFault { segment, page });
@@ -233,20 +233,29 @@ impl PageContext<'_, '_> {
     pub(super) fn downgrade(&mut self) {
         let (segment, page) = (self.rules.segment, self.index);
         self.protect();
-        self.note_end();
+        self.page.note_end(self.rules);
         self.cx.emit(Event::Downgraded { segment, page });
     }
 
     pub(super) fn drop_stash(&mut self) {
         let (segment, page) = (self.rules.segment, self.index);
-        if self
-            .book
-            .as_ref()
-            .is_some_and(|book| book.keeps_stash(page))
-        {
-            return;
+        if !self.notes.keep_stash() {
+            self.cx.push(Effect::DropStash { segment, page });
         }
-        self.cx.push(Effect::DropStash { segment, page });
+    }
+
+    /// Stops stores for a commit. Returns the version of the contents, and whether they are zeros; none
+    /// if the page is about to become another one.
+    pub(super) fn freeze(&mut self) -> Option<(Version, bool)> {
+        let gathers = self.busy().is_some_and(|busy| busy.more.gather.is_some());
+        let empty = !self.page.filled && !self.page.pristine;
+        if !self.is_owner() || gathers || empty {
+            return None;
+        }
+        if self.page.rights == Rights::Write {
+            self.protect();
+        }
+        Some((self.page.own.version, self.page.pristine))
     }
 
     /// Takes the page away from all mappings here.
@@ -257,11 +266,9 @@ impl PageContext<'_, '_> {
                 pages: (segment, page).into(),
                 keep,
             });
-            if let Some(book) = &mut self.book {
-                book.saw(page, self.page.own.version);
-            }
+            self.notes.saw(self.page.own.version);
         }
-        self.note_end();
+        self.page.note_end(self.rules);
         self.page.filled = false;
         self.page.rights = Rights::None;
         self.page.unused = false;

@@ -1,15 +1,13 @@
 //! What arrives at a page (copies, ownership, invalidations) and what its timers do.
 
 use super::context::PageContext;
-use super::page::Pin;
 use crate::effect::{Rights, Source};
 use crate::event::Event;
-use crate::limits::PIN_LEASE;
 use crate::ownership::acknowledge;
 use pagemesh_wire::peer::{
     Access, Ask, Contents, Data, Invalidate, InvalidateAck, Message, Pass, Waiter,
 };
-use pagemesh_wire::{ClientId, NodeId, NodeSet, RequestId, Ticket};
+use pagemesh_wire::{NodeId, NodeSet, RequestId};
 
 impl PageContext<'_, '_> {
     /// A read copy arrived.
@@ -82,10 +80,7 @@ impl PageContext<'_, '_> {
             page,
             version: pass.version,
         });
-        self.now_owned();
-        if let Some(book) = &mut self.book {
-            book.givers.insert(page, from);
-        }
+        self.notes.came_from(self.cx, from);
         self.take_contents(pass);
         let acked = early.filter(|(version, _)| *version == pass.version);
         let acked = acked.map_or(NodeSet::EMPTY, |(_, acked)| acked);
@@ -272,60 +267,6 @@ impl PageContext<'_, '_> {
             let missing = gather.missing.clone();
             self.tell_invalid(&missing, version, me);
         }
-    }
-
-    /// A client releases one of its pins of the page; others may be pins of its other threads.
-    pub(super) fn unpin(&mut self, client: ClientId) {
-        if let Some(more) = self.more_if_any()
-            && let Some(at) = more.pins.iter().position(|pin| pin.client == client)
-        {
-            more.pins.remove(at);
-            self.leave_if_due();
-        }
-    }
-
-    /// Removes the pin that this request made.
-    pub(super) fn unpin_of(&mut self, ticket: Ticket) {
-        if let Some(more) = self.more_if_any() {
-            more.pins.retain(|pin| pin.ticket != ticket);
-            self.leave_if_due();
-        }
-    }
-
-    /// A client is gone: removes all its pins.
-    pub(super) fn unpin_all(&mut self, client: ClientId) {
-        if let Some(more) = self.more_if_any() {
-            more.pins.retain(|pin| pin.client != client);
-            self.leave_if_due();
-        }
-    }
-
-    /// Adds a pin; replaces the pin of the same request, which may have lost the page before it had
-    /// all pages.
-    pub(super) fn pin(&mut self, pin: Pin) {
-        let timer = self.timer();
-        self.cx.arm(pin.until, timer);
-        let pins = &mut self.more().pins;
-        pins.retain(|other| other.ticket != pin.ticket);
-        pins.push(pin);
-    }
-
-    /// Restarts the lease of a pin. Returns false if this node cannot write the page any more.
-    pub(super) fn renew(&mut self, ticket: Ticket) -> bool {
-        let until = self.cx.now + PIN_LEASE;
-        let writes = self.page.rights == Rights::Write;
-        let timer = self.timer();
-        let Some(more) = self.more_if_any() else {
-            return false;
-        };
-        let Some(pin) = more.pins.iter_mut().find(|pin| pin.ticket == ticket) else {
-            return false;
-        };
-        if writes {
-            pin.until = until;
-            self.cx.arm(until, timer);
-        }
-        writes
     }
 
     /// A member is gone: it holds no copy, and no acknowledgement of it will come.

@@ -129,8 +129,10 @@ impl Hooks for Sequential {
     fn trapped(&mut self, cx: &mut Cx<'_>, pages: &[PageRange]) {
         let pages = pages.iter().flat_map(|pages| pages.iter());
         let pages = pages.map(|(_, page)| page);
-        self.memory
-            .each(cx, pages, |context| context.own_untrapped());
+        self.memory.each(cx, pages, |context| {
+            let (me, now) = (context.cx.me(), context.cx.now);
+            context.page.own_untrapped(me, now, context.rules);
+        });
     }
 
     fn cancel(&mut self, ticket: Ticket) -> bool {

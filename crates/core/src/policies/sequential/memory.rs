@@ -66,7 +66,7 @@ impl Memory {
             index,
             page,
             held_until: self.hold.until(),
-            book: self.replicas.book(),
+            notes: self.replicas.notes(rules.segment, index),
             after: Deferred::default(),
         };
         let result = work(&mut context);
@@ -163,10 +163,15 @@ impl Memory {
         self.prefetch.client_gone(client);
         self.end_hold(cx, client);
         self.replicas.waiting.client_gone(client);
-        let pins = |more: &More| more.pins.iter().any(|pin| pin.client == client);
+        let pins = |more: &More| more.pins.are_of(client);
         let is_pinned = |page: &Page| page.own.busy().is_some_and(|busy| pins(&busy.more));
         let pinned = self.pages.those(is_pinned);
-        self.each(cx, pinned, |context| context.unpin_all(client));
+        self.each(cx, pinned, |context| {
+            context.unpin(|pins| {
+                pins.client_gone(client);
+                true
+            })
+        });
     }
 
     pub(super) fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {

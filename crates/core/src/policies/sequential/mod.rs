@@ -37,6 +37,7 @@ pub mod messages;
 mod owner;
 mod page;
 mod pins;
+mod pins_here;
 mod predictor;
 mod pressure;
 mod replicas;

@@ -71,7 +71,7 @@ impl PageContext<'_, '_> {
             return true;
         }
         if self.page.rights < Rights::Write {
-            if self.is_held() || self.is_frozen() {
+            if self.is_held() || self.notes.is_frozen() {
                 self.grant_loads_only();
                 return false;
             }
@@ -100,7 +100,7 @@ impl PageContext<'_, '_> {
 
     /// Serves a reader elsewhere. Returns false if the writer here may keep the page for now.
     fn serve_reader(&mut self, waiter: Waiter) -> bool {
-        if self.page.rights == Rights::Write && !self.may_leave() || !self.is_kept() {
+        if self.page.rights == Rights::Write && !self.may_leave() || !self.notes.is_kept() {
             return false;
         }
         if self.page.rights == Rights::Write {
@@ -130,7 +130,7 @@ impl PageContext<'_, '_> {
     /// the page may not leave yet.
     fn serve_writer(&mut self, waiter: Waiter) -> bool {
         let stays = self.is_held() || self.page.rights > Rights::None && !self.may_leave();
-        if stays || !self.is_kept() {
+        if stays || !self.notes.is_kept() {
             return false;
         }
         self.pop();
@@ -148,7 +148,7 @@ impl PageContext<'_, '_> {
         self.tell_invalid(&awaiting, version, to);
         let pristine = self.page.pristine;
         self.evict(!pristine);
-        self.note_given(to, version);
+        self.notes.gave(self.cx, self.page, (to, version));
         let queue = core::mem::take(&mut self.page.own.busy_mut().queue);
         let pass = Pass {
             contents: match (pristine, current) {
@@ -194,7 +194,7 @@ impl PageContext<'_, '_> {
     /// This node leaves: ownership goes to `to`, which did not request it.
     pub(super) fn hand_over(&mut self, to: NodeId) {
         let settled = self.busy().is_none_or(|busy| busy.more.gather.is_none());
-        if self.is_owner() && settled && self.is_kept() {
+        if self.is_owner() && settled && self.notes.is_kept() {
             self.page.own.busy_mut().want = None;
             self.give(to, RequestId::NONE, None);
         }
@@ -290,9 +290,7 @@ impl PageContext<'_, '_> {
             self.wake_watchers();
             self.page.rights = Rights::Write;
             self.page.pristine = false;
-            if let Some(book) = &mut self.book {
-                book.store(self.index);
-            }
+            self.notes.store();
             let queue = &mut self.page.own.busy_mut().queue;
             queue.retain(|waiter| waiter.node != me);
             self.grant();
@@ -317,7 +315,7 @@ impl PageContext<'_, '_> {
         let faults = core::mem::take(&mut self.more().faults);
         let loads = faults.iter().all(|(_, access)| *access == Access::Read);
         let rights = if loads && !faults.is_empty() && want.is_some() {
-            self.note_load()
+            self.page.note_load(self.rules)
         } else {
             rights
         };
@@ -334,7 +332,8 @@ impl PageContext<'_, '_> {
             self.cx.end(&want.backoff, self.timer());
             let waited = self.cx.now - want.since;
             self.cx.answered(Awaited::Page, want.since, &want.backoff);
-            self.open_window(waited, served);
+            self.page
+                .open_window(self.cx.now, self.rules, waited, served);
             if ahead && !served {
                 // No thread waits for the page: it may leave at once.
                 self.page.hold_for(Duration::ZERO);

@@ -1,6 +1,7 @@
 //! The state of one page on a node.
 
 use super::feeds::CopyWaiter;
+use super::pins_here::PinsHere;
 use super::predictor::RmwPredictor;
 use crate::backoff::Backoff;
 use crate::effect::Rights;
@@ -10,7 +11,7 @@ use crate::prefetch::Ahead;
 use crate::time::Time;
 use core::time::Duration;
 use pagemesh_wire::peer::{Access, Invalidate};
-use pagemesh_wire::{ClientId, MappingId, NodeId, NodeSet, Ticket};
+use pagemesh_wire::{MappingId, NodeId, NodeSet, Ticket};
 use serde::{Deserialize, Serialize};
 
 /// Bits of a time window, and the longest window they can express, in microseconds.
@@ -55,7 +56,7 @@ pub(super) struct More {
     /// Requests to be answered when the page may change.
     pub(super) watchers: Vec<Ticket>,
     /// Pins of clients that keep the page here.
-    pub(super) pins: Vec<Pin>,
+    pub(super) pins: PinsHere,
     /// Pins that wait for the right to write.
     pub(super) pinning: Vec<Ticket>,
     /// The driver was asked whether the page has been used.
@@ -76,16 +77,6 @@ pub(super) struct More {
 pub(super) struct Gather {
     pub(super) missing: NodeSet,
     pub(super) backoff: Backoff,
-}
-
-/// A client keeps the page until it releases it or the lease ends. A pin whose lease has ended
-/// stays here without effect until its client releases it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Pin {
-    pub(super) client: ClientId,
-    /// The request that made the pin.
-    pub(super) ticket: Ticket,
-    pub(super) until: Time,
 }
 
 impl Extra for More {
@@ -200,9 +191,10 @@ impl Page {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pins_here::Pin;
     use super::*;
     use crate::limits::RESEND_FIRST;
-    use pagemesh_wire::{PageIndex, SegmentId, Version};
+    use pagemesh_wire::{ClientId, PageIndex, SegmentId, Version};
 
     #[test]
     fn a_window_and_a_predictor_do_not_touch() {
@@ -238,7 +230,7 @@ mod tests {
             },
             |more| more.watchers.push(Ticket(1)),
             |more| {
-                more.pins.push(Pin {
+                more.pins.put(Pin {
                     client: ClientId(1),
                     ticket: Ticket(1),
                     until: Time::ZERO,

@@ -4,7 +4,7 @@
 
 use super::context::PageContext;
 use super::memory::Memory;
-use super::page::Pin;
+use super::pins_here::{Pin, PinsHere};
 use crate::effect::{Reply, Rights};
 use crate::limits::{PIN_LEASE, PIN_PAGES};
 use crate::shell::Cx;
@@ -169,7 +169,12 @@ impl Memory {
                 return cx.reply(ticket, Reply::Done);
             }
             let held = self.pins.begin_again(ticket, cx.now).map(PageIndex);
-            self.each(cx, held, |context| context.unpin_of(ticket));
+            self.each(cx, held, |context| {
+                context.unpin(|pins| {
+                    pins.remove_of(ticket);
+                    true
+                })
+            });
         }
     }
 
@@ -182,7 +187,9 @@ impl Memory {
         let end = PageIndex(first.0.saturating_add(count.0.min(PIN_PAGES)));
         let pages = self.pages.between(first, end).map(|(index, _)| index);
         let pages: Vec<_> = pages.collect();
-        self.each(cx, pages, |context| context.unpin(client));
+        self.each(cx, pages, |context| {
+            context.unpin(|pins| pins.remove(client))
+        });
     }
 }
 
@@ -191,10 +198,11 @@ impl PageContext<'_, '_> {
     fn pin_or_request(&mut self, ticket: Ticket, client: ClientId) -> bool {
         if self.page.rights == Rights::Write {
             let until = self.cx.now + PIN_LEASE;
-            self.pin(Pin {
+            self.cx.arm(until, self.timer());
+            self.more().pins.put(Pin {
                 client,
-                until,
                 ticket,
+                until,
             });
             return true;
         }
@@ -206,6 +214,28 @@ impl PageContext<'_, '_> {
             }
         }
         false
+    }
+
+    /// Restarts the lease of a pin. Returns false if this node cannot write the page any more.
+    fn renew(&mut self, ticket: Ticket) -> bool {
+        let until = self.cx.now + PIN_LEASE;
+        let writes = self.page.rights == Rights::Write;
+        let more = self.more_if_any().filter(|_| writes);
+        let renewed = more.is_some_and(|more| more.pins.renew(ticket, until));
+        if renewed {
+            self.cx.arm(until, self.timer());
+        }
+        renewed
+    }
+
+    /// Removes pins; the page may leave if `remove` returns true.
+    pub(super) fn unpin(&mut self, remove: impl FnOnce(&mut PinsHere) -> bool) {
+        if self
+            .more_if_any()
+            .is_some_and(|more| remove(&mut more.pins))
+        {
+            self.leave_if_due();
+        }
     }
 }
 

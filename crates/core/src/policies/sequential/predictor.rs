@@ -9,10 +9,10 @@
 //! every [`CHECKED`] stays: the page comes with the right to store, but is mapped for loads only. A
 //! fault that needs no datagram then shows whether a store follows.
 
-use super::context::PageContext;
+use super::page::Page;
+use super::rules::Rules;
 use crate::effect::Rights;
-use crate::event::Event;
-use pagemesh_wire::peer::{Access, Window};
+use pagemesh_wire::peer::Access;
 use serde::{Deserialize, Serialize};
 
 /// Consecutive stays in which a store followed a load, after which a store is predicted.
@@ -130,57 +130,52 @@ impl RmwPredictor {
     }
 }
 
-impl PageContext<'_, '_> {
-    fn learns(&self) -> bool {
-        self.rules.window == Window::Auto
-    }
-
+impl Page {
     /// The access to request for a load: a store, if one is predicted to follow.
-    pub(super) fn expected(&mut self) -> Access {
-        if !self.learns() || !self.page.predictor().stores() {
-            return Access::Read;
+    pub(super) fn expected(&self, rules: &Rules) -> Access {
+        if rules.learns() && self.predictor().stores() {
+            Access::Write
+        } else {
+            Access::Read
         }
-        let (segment, page) = (self.rules.segment, self.index);
-        self.cx.emit(Event::StoreExpected { segment, page });
-        Access::Write
     }
 
     /// A thread is about to store.
-    pub(super) fn note_store(&mut self) {
-        let here = self.page.rights > Rights::None;
-        self.teach(if here {
-            RmwPredictor::stored
-        } else {
-            RmwPredictor::missed
-        });
+    pub(super) fn note_store(&mut self, rules: &Rules) {
+        let here = self.rights > Rights::None;
+        self.teach(
+            rules,
+            if here {
+                RmwPredictor::stored
+            } else {
+                RmwPredictor::missed
+            },
+        );
     }
 
     /// The rights of the page fell.
-    pub(super) fn note_end(&mut self) {
-        self.teach(RmwPredictor::ends);
+    pub(super) fn note_end(&mut self, rules: &Rules) {
+        self.teach(rules, RmwPredictor::ends);
     }
 
     /// A request of threads that only load is served. Returns the rights of their mappings.
-    pub(super) fn note_load(&mut self) -> Rights {
-        if !self.learns() {
-            return self.page.rights;
-        }
-        let mut predictor = self.page.predictor();
-        let rights = if self.page.rights == Rights::Write && predictor.stores() {
-            predictor.hoped()
-        } else {
-            predictor.loaded();
-            self.page.rights
-        };
-        self.page.set_predictor(predictor);
-        rights
+    pub(super) fn note_load(&mut self, rules: &Rules) -> Rights {
+        let mut shown = self.rights;
+        self.teach(rules, |predictor| {
+            if shown == Rights::Write && predictor.stores() {
+                shown = predictor.hoped();
+            } else {
+                predictor.loaded();
+            }
+        });
+        shown
     }
 
-    fn teach(&mut self, lesson: impl FnOnce(&mut RmwPredictor)) {
-        if self.learns() {
-            let mut predictor = self.page.predictor();
+    fn teach(&mut self, rules: &Rules, lesson: impl FnOnce(&mut RmwPredictor)) {
+        if rules.learns() {
+            let mut predictor = self.predictor();
             lesson(&mut predictor);
-            self.page.set_predictor(predictor);
+            self.set_predictor(predictor);
         }
     }
 }

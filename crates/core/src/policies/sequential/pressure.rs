@@ -203,7 +203,7 @@ impl PageContext<'_, '_> {
 
     /// Gives ownership away unasked. False if the backup must have the page first.
     fn give_away(&mut self, to: NodeId, has_copy: bool) -> bool {
-        if !self.is_kept() {
+        if !self.notes.is_kept() {
             return false;
         }
         let (segment, page) = (self.rules.segment, self.index);

@@ -6,7 +6,7 @@
 //!   backup stores it as a whole ([`wards`](super::wards)). So of a node that dies, the survivors find
 //!   what its memory was at one instant, and nothing that depended on later stores has left it.
 //! - A page leaves, as a copy or with its ownership, when this node's backup has its contents
-//!   ([`PageContext::is_kept`]). A token leaves, and a process arrives at a barrier, when all that was
+//!   ([`Notes::is_kept`]). A token leaves, and a process arrives at a barrier, when all that was
 //!   stored before is committed.
 //! - Who gave a page away has it at its backup, until the backup of the new owner has it (`Release`). If
 //!   the new owner is that backup itself, the giver keeps its stash.
@@ -16,9 +16,10 @@
 //! on two living nodes, or on one whose `unreplicated` is not zero.
 
 mod commit;
-mod page;
+mod notes;
 mod segment;
 
+pub(super) use notes::Notes;
 pub(super) use segment::SegmentContext;
 
 use super::book::Book;
@@ -37,7 +38,7 @@ use commit::{Commit, Entry};
 use core::time::Duration;
 use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{self, Message, Refusal};
-use pagemesh_wire::{NodeId, NodeSet, PageIndex, Version};
+use pagemesh_wire::{NodeId, NodeSet, PageIndex, SegmentId, Version};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -88,8 +89,13 @@ impl Replicas {
         }
     }
 
-    pub(super) fn book(&mut self) -> Option<&mut Book> {
-        self.on.then_some(&mut self.book)
+    /// What they mean for one page.
+    pub(super) fn notes(&mut self, segment: SegmentId, page: PageIndex) -> Notes<'_> {
+        Notes {
+            book: self.on.then_some(&mut self.book),
+            segment,
+            page,
+        }
     }
 
     /// A member uses the segment.

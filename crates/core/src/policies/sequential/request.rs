@@ -32,11 +32,11 @@ impl PageContext<'_, '_> {
             Access::Write if readable => Event::Upgrade { segment, page },
             Access::Write => Event::WriteFault { segment, page },
         });
-        let access = match access {
-            Access::Read => self.expected(),
-            Access::Write => access,
-        };
-        self.open_request(access);
+        let expected = self.page.expected(self.rules);
+        if access < expected {
+            self.cx.emit(Event::StoreExpected { segment, page });
+        }
+        self.open_request(access.max(expected));
     }
 
     /// Opens a request for the page; none may be open.

@@ -35,6 +35,11 @@ impl Rules {
         }
     }
 
+    /// Whether nodes learn from accesses how long a page is to stay, and with which rights.
+    pub(super) fn learns(self) -> bool {
+        self.window == Window::Auto
+    }
+
     /// Whether a request is for the library site to put in order.
     pub(super) fn goes_to_library(self, ask: &Ask) -> bool {
         self.manager == Manager::Fixed && !ask.by_library

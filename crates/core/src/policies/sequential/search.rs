@@ -30,15 +30,7 @@ impl PageContext<'_, '_> {
         }
         match self.page.own.passing() {
             Some(passing) if self.cx.has_left(passing.to) => Spare::Stash,
-            _ => self.replica(),
-        }
-    }
-
-    /// The same, if it has no copy and no stash.
-    fn replica(&self) -> Spare {
-        match &self.book {
-            Some(book) => book.spare(self.index),
-            None => Spare::None,
+            _ => self.notes.spare(),
         }
     }
 
@@ -61,7 +53,7 @@ impl PageContext<'_, '_> {
     /// The page is in its initial state, and its home has left: this node becomes its first owner.
     fn begin(&mut self, version: Version) {
         self.page.own.regain(self.cx, version);
-        self.now_owned();
+        self.notes.came(self.cx);
         self.page.pristine = true;
         self.submit_again();
         self.serve();
@@ -91,7 +83,7 @@ impl PageContext<'_, '_> {
             }
         }
         self.page.own.regain(self.cx, regain.version);
-        self.now_owned();
+        self.notes.came(self.cx);
         self.page.copies = regain.copies.clone();
         self.more().deferred = None;
         self.cx.emit(Event::Regained { segment, page });
@@ -101,9 +93,7 @@ impl PageContext<'_, '_> {
 
     /// The frame gets what this node has kept of the page.
     fn fill_from_replica(&mut self) {
-        let book = self.book.as_ref();
-        let kept = book.and_then(|book| book.replicas.get(&self.index));
-        let place = kept.and_then(|replica| replica.place);
+        let place = self.notes.place();
         self.page.pristine = place.is_none();
         if let Some(place) = place {
             self.fill(Source::Replica(place));

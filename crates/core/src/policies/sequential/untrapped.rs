@@ -1,22 +1,24 @@
 //! Pages that threads of the home used before the node was told of any fault ([`crate::trapping`]).
 
-use super::context::PageContext;
+use super::page::Page;
+use super::rules::Rules;
 use crate::effect::Rights;
+use crate::time::Time;
 use core::time::Duration;
+use pagemesh_wire::NodeId;
 
-impl PageContext<'_, '_> {
+impl Page {
     /// The page has a frame: the home owns it, as if it had stored to it.
-    pub(super) fn own_untrapped(&mut self) {
-        let (me, page) = (self.cx.me(), &mut self.page);
+    pub(super) fn own_untrapped(&mut self, me: NodeId, now: Time, rules: &Rules) {
         // The driver may tell the pages twice, if it was replaced in between.
-        if !page.is_new_at(me) {
+        if !self.is_new_at(me) {
             return;
         }
-        page.own.version = page.own.version.next();
-        page.rights = Rights::Write;
-        page.pristine = false;
-        page.filled = true;
+        self.own.version = self.own.version.next();
+        self.rights = Rights::Write;
+        self.pristine = false;
+        self.filled = true;
         // It may have been used for the first time just now.
-        self.open_window(Duration::ZERO, false);
+        self.open_window(now, rules, Duration::ZERO, false);
     }
 }

@@ -2,7 +2,8 @@
 //! used before it leaves (M12), and pins (M14).
 
 use super::context::PageContext;
-use super::page::More;
+use super::page::{More, Page};
+use super::rules::Rules;
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::limits::{USE_GUARD, USE_RECHECK, WINDOW_BURST, WINDOW_MAX, WINDOW_MIN, WINDOW_SHARE};
@@ -10,24 +11,37 @@ use crate::time::Time;
 use core::time::Duration;
 use pagemesh_wire::peer::Window;
 
-impl PageContext<'_, '_> {
-    /// Starts the time window: rights were granted now, `waited` after they were requested.
-    pub(super) fn open_window(&mut self, waited: Duration, for_fault: bool) {
-        self.page.granted = self.cx.now;
-        self.page.unused = for_fault;
-        self.page.hold_for(match self.rules.window {
-            Window::Auto if self.page.predictor().trusts() => WINDOW_BURST,
+impl Page {
+    /// Starts the time window: rights are granted now, `waited` after they were requested.
+    pub(super) fn open_window(
+        &mut self,
+        now: Time,
+        rules: &Rules,
+        waited: Duration,
+        for_fault: bool,
+    ) {
+        self.granted = now;
+        self.unused = for_fault;
+        self.hold_for(match rules.window {
+            Window::Auto if self.predictor().trusts() => WINDOW_BURST,
             Window::Auto => (waited / WINDOW_SHARE).clamp(WINDOW_MIN, WINDOW_MAX),
-            Window::Nanos(_) => self.rules.longest_window(),
+            Window::Nanos(_) => rules.longest_window(),
         });
     }
 
+    /// When the window and all pins have ended.
+    fn kept_until(&self) -> Time {
+        let pins = self.own.busy().map(|busy| busy.more.pins.until());
+        self.held_until().max(pins.unwrap_or(Time::ZERO))
+    }
+}
+
+impl PageContext<'_, '_> {
     /// Whether the page may leave now. If not, a timer or the driver's answer leads to another
     /// call.
     pub(super) fn may_leave(&mut self) -> bool {
         let (segment, page, now) = (self.rules.segment, self.index, self.cx.now);
-        let held = self.page.held_until().max(self.pinned_until());
-        let held = held.max(self.held_until);
+        let held = self.page.kept_until().max(self.held_until);
         if held > now {
             self.cx.emit(Event::Delayed { segment, page });
             let timer = self.timer();
@@ -52,15 +66,6 @@ impl PageContext<'_, '_> {
             self.cx.push(Effect::ConfirmUse { segment, page });
         }
         false
-    }
-
-    fn pinned_until(&self) -> Time {
-        let pins = self.busy().map(|busy| busy.more.pins.iter());
-        pins.into_iter()
-            .flatten()
-            .map(|pin| pin.until)
-            .max()
-            .unwrap_or(Time::ZERO)
     }
 
     /// The driver answers whether the threads that waited here have run since.
