@@ -4,6 +4,7 @@
 
 use super::context::PageContext;
 use super::memory::Memory;
+use super::page_here::PageHere;
 use super::table::Table;
 use crate::effect::Rights;
 use crate::event::Event;
@@ -125,39 +126,38 @@ impl WillneedRanges for Memory {
             page.own.hint != me && page.own.busy().is_none() && page.rights > Rights::None
         });
         let copies: Vec<_> = copies.map(|(page, _)| page).collect();
-        self.each(cx, copies, |context| context.evict(false));
+        self.each(cx, copies, |context| context.here.evict(false));
     }
 }
 
 impl PageContext<'_, '_> {
     /// Requests the page though no thread waits for it. Returns the node that was asked.
     fn ask_ahead(&mut self, access: Access, ahead: Ahead) -> Option<NodeId> {
-        let (segment, page) = (self.rules.segment, self.index);
-        if self.page.allows(access) {
-            self.show(ahead);
+        let (segment, page) = self.here.at();
+        if self.here.page.allows(access) {
+            self.here.show(ahead);
             return None;
         }
-        if self.busy().is_some() {
+        if self.here.page.busy().is_some() {
             return None;
         }
-        let owner = match self.rules.manager {
-            Manager::Dynamic => self.page.own.hint,
-            Manager::Fixed => self.home(),
+        let owner = match self.here.rules.manager {
+            Manager::Dynamic => self.here.page.own.hint,
+            Manager::Fixed => self.here.home(),
         };
-        self.more().ahead = Some(ahead);
+        self.here.page.more().ahead = Some(ahead);
         self.open_request(access);
-        self.cx.emit(Event::AskedAhead { segment, page });
-        let open = self.page.own.want().is_some() && owner != self.cx.me();
+        self.here.cx.emit(Event::AskedAhead { segment, page });
+        let open = self.here.page.own.want().is_some() && owner != self.here.cx.me();
         open.then_some(owner)
     }
 
     /// Repeats the request: it or its answer may have been lost.
     fn ask_again(&mut self) {
-        let (segment, page) = (self.rules.segment, self.index);
-        if let Some(want) = self.page.own.want() {
-            let waiter = want.waiter;
-            self.cx.emit(Event::Repaired { segment, page });
-            self.submit(waiter);
+        let (segment, page) = self.here.at();
+        if self.here.page.own.want().is_some() {
+            self.here.cx.emit(Event::Repaired { segment, page });
+            self.submit_again();
         }
     }
 
@@ -165,42 +165,49 @@ impl PageContext<'_, '_> {
     /// needs the page will request it. Such a request is not repeated as others are, because many
     /// of them at once would occupy a slow node.
     pub(super) fn give_up_ahead(&mut self) {
-        let timer = self.timer();
-        let (now, patience) = (self.cx.now, self.cx.pace().resend_first * PATIENCE);
-        let subject = self.subject();
-        let Some(busy) = self.page.own.busy_if_any() else {
+        let timer = self.here.timer();
+        let now = self.here.cx.now;
+        let patience = self.here.cx.pace().resend_first * PATIENCE;
+        let subject = self.here.subject();
+        let Some(busy) = self.here.page.own.busy_if_any() else {
             return;
         };
         let Some(want) = &mut busy.want else { return };
         if now < want.since + patience {
-            if want.backoff.fire(now, self.cx.pace()) {
+            if want.backoff.fire(now, self.here.cx.pace()) {
                 let due = want.backoff.due();
-                self.cx.arm(due, timer);
+                self.here.cx.arm(due, timer);
             }
             return;
         }
-        self.cx.end(&want.backoff, timer);
+        self.here.cx.end(&want.backoff, timer);
         busy.want = None;
         busy.more.ahead = None;
         self.after.stays_out = true;
-        self.page.own.send_on(self.cx, subject);
+        self.here.page.own.send_on(self.here.cx, subject);
     }
 
     /// Rights rose: maps the page where it is expected to be touched. Returns true if the page was
     /// asked for ahead.
     pub(super) fn show_ahead(&mut self) -> bool {
-        let Some(ahead) = self.more_if_any().and_then(|more| more.ahead.take()) else {
+        let Some(more) = self.here.page.more_if_any() else {
             return false;
         };
-        let (segment, page) = (self.rules.segment, self.index);
+        let Some(ahead) = more.ahead.take() else {
+            return false;
+        };
+        let nobody_waits = more.faults.is_empty();
+        let (segment, page) = self.here.at();
         self.after.came_ahead = true;
-        if self.more_if_any().is_none_or(|more| more.faults.is_empty()) {
-            self.cx.emit(Event::CameAhead { segment, page });
-            self.show(ahead);
+        if nobody_waits {
+            self.here.cx.emit(Event::CameAhead { segment, page });
+            self.here.show(ahead);
         }
         true
     }
+}
 
+impl PageHere<'_, '_> {
     fn show(&mut self, ahead: Ahead) {
         if !ahead.mark {
             self.map(ahead.mapping, self.page.rights);

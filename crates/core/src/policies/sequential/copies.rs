@@ -1,6 +1,7 @@
 //! What arrives at a page (copies, ownership, invalidations) and what its timers do.
 
 use super::context::PageContext;
+use super::page_here::PageHere;
 use crate::effect::{Rights, Source};
 use crate::event::Event;
 use crate::ownership::acknowledge;
@@ -12,81 +13,82 @@ use pagemesh_wire::{NodeId, NodeSet, RequestId};
 impl PageContext<'_, '_> {
     /// A read copy arrived.
     pub(super) fn data_arrived(&mut self, data: &Data) {
-        let (segment, page) = (self.rules.segment, self.index);
-        let want = self.page.own.want().map(|want| want.waiter);
+        let (segment, page) = self.here.at();
+        let want = self.here.page.own.want().map(|want| want.waiter);
         let Some(waiter) =
             want.filter(|waiter| waiter.request == data.request && waiter.access == Access::Read)
         else {
-            self.cx.emit(Event::Stale {});
+            self.here.cx.emit(Event::Stale {});
             self.tell_served(data.request);
             return;
         };
-        if data.version < self.page.own.version || self.is_owner() {
+        if data.version < self.here.page.own.version || self.here.is_owner() {
             // An invalidation overtook the copy: ask the present owner.
-            self.cx.emit(Event::Stale {});
+            self.here.cx.emit(Event::Stale {});
             self.submit(waiter);
             return;
         }
-        if data.owner == self.cx.me() {
-            return self.cx.emit(Event::Malformed {});
+        if data.owner == self.here.cx.me() {
+            return self.here.cx.emit(Event::Malformed {});
         }
-        if self.cx.is_gone(data.owner) {
+        if self.here.cx.is_gone(data.owner) {
             // A search may have counted the copies before this one came.
-            self.cx.emit(Event::Stale {});
+            self.here.cx.emit(Event::Stale {});
             self.submit(waiter);
             return;
         }
         let Some(source) = source(data.contents) else {
-            return self.cx.emit(Event::Malformed {});
+            return self.here.cx.emit(Event::Malformed {});
         };
-        self.passing_settled();
-        if let Some(busy) = self.page.own.busy_if_any() {
+        self.here.passing_settled();
+        if let Some(busy) = self.here.page.own.busy_if_any() {
             busy.search = None;
             busy.more.lost = None;
         }
-        self.fill(source);
-        self.page.own.version = data.version;
-        self.page.own.hint = data.owner;
-        self.page.rights = Rights::Read;
-        self.cx.emit(Event::CopyArrived { segment, page });
+        self.here.fill(source);
+        self.here.page.own.version = data.version;
+        self.here.page.own.hint = data.owner;
+        self.here.page.rights = Rights::Read;
+        self.here.cx.emit(Event::CopyArrived { segment, page });
         self.grant();
-        let subject = self.subject();
-        self.page.own.send_on(self.cx, subject);
+        let subject = self.here.subject();
+        self.here.page.own.send_on(self.here.cx, subject);
     }
 
     /// Ownership arrived.
     pub(super) fn pass_arrived(&mut self, from: NodeId, pass: &Pass) {
-        let (segment, page) = (self.rules.segment, self.index);
+        let (segment, page) = self.here.at();
         if pass.contents == Contents::None || (pass.contents == Contents::Zero) != pass.pristine {
-            return self.cx.emit(Event::Malformed {});
+            return self.here.cx.emit(Event::Malformed {});
         }
-        if pass.version > self.page.own.version && !self.can_take(from, pass) {
+        if pass.version > self.here.page.own.version && !self.here.can_take(from, pass) {
             return;
         }
-        let early = self.page.own.want().and_then(|want| want.early.clone());
-        let stashed = self.page.own.passing().is_some();
-        let wanted = self.page.own.wants(pass.request) || pass.request == RequestId::NONE;
-        if !self.page.own.accept(self.cx, from, pass) {
-            self.cx.emit(Event::Stale {});
+        let want = self.here.page.own.want();
+        let early = want.and_then(|want| want.early.clone());
+        let stashed = self.here.page.own.passing().is_some();
+        let wanted = self.here.page.own.wants(pass.request) || pass.request == RequestId::NONE;
+        if !self.here.page.own.accept(self.here.cx, from, pass) {
+            self.here.cx.emit(Event::Stale {});
             self.tell_served(pass.request);
             return;
         }
         if stashed {
-            self.drop_stash();
+            self.here.drop_stash();
         }
-        self.cx.emit(Event::OwnershipArrived { segment, page });
-        self.cx.emit(Event::Owned {
+        self.here.cx.emit(Event::OwnershipArrived { segment, page });
+        self.here.cx.emit(Event::Owned {
             segment,
             page,
             version: pass.version,
         });
-        self.notes.came_from(self.cx, from);
-        self.take_contents(pass);
+        self.here.notes.came_from(self.here.cx, from);
+        self.here.take_contents(pass);
         let acked = early.filter(|(version, _)| *version == pass.version);
         let acked = acked.map_or(NodeSet::EMPTY, |(_, acked)| acked);
-        let me = NodeSet::only(self.cx.me());
+        let me = NodeSet::only(self.here.cx.me());
         self.await_acks(pass.awaiting.without(&acked).without(&me));
-        acknowledge(self.cx, from, pass);
+        acknowledge(self.here.cx, from, pass);
         if !wanted {
             // An earlier report that the request was served may have been lost, and a leaving node
             // gives the page back before it is asked: without this report the library site would
@@ -95,6 +97,57 @@ impl PageContext<'_, '_> {
         }
     }
 
+    /// Does everything about the page that is due.
+    pub(super) fn due(&mut self) {
+        self.request_due();
+        self.here.pass_due();
+        self.here.gather_due();
+        self.search_due();
+        self.leave_if_due();
+    }
+
+    fn request_due(&mut self) {
+        let timer = self.here.timer();
+        let readable = self.here.page.rights >= Rights::Read;
+        let version = self.here.page.own.version;
+        let Some(busy) = self.here.page.own.busy_if_any() else {
+            return;
+        };
+        let Some(want) = &mut busy.want else { return };
+        // While a grant to a node that left is unacknowledged, the request must stay open: its
+        // answer shows whether the grant was taken.
+        let orphaned = busy.passing.as_ref();
+        let orphaned = orphaned.is_some_and(|passing| self.here.cx.has_left(passing.to));
+        if busy.more.nobody_waits() && !orphaned {
+            return self.give_up_ahead();
+        }
+        if self.here.cx.fire(&mut want.backoff, timer) {
+            want.waiter.have = readable.then_some(version);
+            let waiter = want.waiter;
+            self.submit(waiter);
+        }
+    }
+
+    /// A member is gone: it holds no copy, and no acknowledgement of it will come.
+    pub(super) fn member_gone(&mut self, node: NodeId) {
+        self.here.page.copies.remove(node);
+        self.here.page.own.forget_node(node);
+        if let Some(more) = self.here.page.more_if_any() {
+            more.forget_copy_waiter(node);
+            if let Some(gather) = &mut more.gather {
+                gather.missing.remove(node);
+                if gather.missing.is_empty() {
+                    more.gather = None;
+                    self.become_writer();
+                }
+            }
+        }
+        self.here.passing_gone(node);
+        self.submit_again();
+    }
+}
+
+impl PageHere<'_, '_> {
     /// A grant that relies on a copy that this node does not hold (a late repetition of an old
     /// request can cause one) is not taken: this node asks its sender for the bytes.
     fn can_take(&mut self, from: NodeId, pass: &Pass) -> bool {
@@ -122,7 +175,7 @@ impl PageContext<'_, '_> {
     fn take_contents(&mut self, pass: &Pass) {
         self.page.copies = NodeSet::EMPTY;
         self.page.pristine = pass.pristine;
-        if let Some(more) = self.more_if_any() {
+        if let Some(more) = self.page.more_if_any() {
             more.lost = None;
             more.deferred = None;
         }
@@ -149,14 +202,14 @@ impl PageContext<'_, '_> {
             return self.cx.emit(Event::Stale {});
         }
         if self.page.rights > Rights::None && !self.may_leave() {
-            self.more().deferred = Some(invalidate);
+            self.page.more().deferred = Some(invalidate);
             return;
         }
         self.invalidate_now(invalidate);
     }
 
     pub(super) fn invalidate_now(&mut self, invalidate: Invalidate) {
-        let (segment, page) = (self.rules.segment, self.index);
+        let (segment, page) = self.at();
         if self.page.filled {
             self.evict(false);
             self.cx.emit(Event::Invalidated { segment, page });
@@ -203,37 +256,6 @@ impl PageContext<'_, '_> {
         }
     }
 
-    /// Does everything about the page that is due.
-    pub(super) fn due(&mut self) {
-        self.request_due();
-        self.pass_due();
-        self.gather_due();
-        self.search_due();
-        self.leave_if_due();
-    }
-
-    fn request_due(&mut self) {
-        let timer = self.timer();
-        let readable = self.page.rights >= Rights::Read;
-        let version = self.page.own.version;
-        let Some(busy) = self.page.own.busy_if_any() else {
-            return;
-        };
-        let Some(want) = &mut busy.want else { return };
-        // While a grant to a node that left is unacknowledged, the request must stay open: its
-        // answer shows whether the grant was taken.
-        let orphaned = busy.passing.as_ref();
-        let orphaned = orphaned.is_some_and(|passing| self.cx.has_left(passing.to));
-        if busy.more.nobody_waits() && !orphaned {
-            return self.give_up_ahead();
-        }
-        if self.cx.fire(&mut want.backoff, timer) {
-            want.waiter.have = readable.then_some(version);
-            let waiter = want.waiter;
-            self.submit(waiter);
-        }
-    }
-
     fn pass_due(&mut self) {
         let timer = self.timer();
         let Some(busy) = self.page.own.busy_if_any() else {
@@ -267,24 +289,6 @@ impl PageContext<'_, '_> {
             let missing = gather.missing.clone();
             self.tell_invalid(&missing, version, me);
         }
-    }
-
-    /// A member is gone: it holds no copy, and no acknowledgement of it will come.
-    pub(super) fn member_gone(&mut self, node: NodeId) {
-        self.page.copies.remove(node);
-        self.page.own.forget_node(node);
-        self.forget_copy_waiter(node);
-        if let Some(more) = self.more_if_any()
-            && let Some(gather) = &mut more.gather
-        {
-            gather.missing.remove(node);
-            if gather.missing.is_empty() {
-                more.gather = None;
-                self.become_writer();
-            }
-        }
-        self.passing_gone(node);
-        self.submit_again();
     }
 
     /// A node that died may have taken the page and stored into it: its contents are lost. A node

@@ -13,6 +13,8 @@
 
 use super::context::PageContext;
 use super::memory::Memory;
+use super::page::{More, Page};
+use super::page_here::PageHere;
 use crate::effect::{Rights, Source};
 use crate::event::Event;
 use crate::limits::READS;
@@ -203,7 +205,7 @@ impl Memory {
         let mut copies = Vec::with_capacity(requests.len());
         for request in requests {
             let page = request.page;
-            let version = self.at(cx, page, |context| context.leave_to_reader(reader));
+            let version = self.at(cx, page, |context| context.here.leave_to_reader(reader));
             copies.push(CopyToSend {
                 page,
                 request: request.request,
@@ -238,21 +240,30 @@ impl Memory {
     }
 }
 
-impl PageContext<'_, '_> {
-    /// Another node is to send `reader` a copy of this version.
-    fn leave_to_reader(&mut self, reader: NodeId) -> Version {
-        let (segment, page) = (self.rules.segment, self.index);
-        self.page.copies.insert(reader);
-        self.cx.emit(Event::CopyLeftToReader { segment, page });
-        self.page.own.version
+impl More {
+    /// A member is gone: it waits for no copy.
+    pub(super) fn forget_copy_waiter(&mut self, node: NodeId) {
+        self.copy_waiters.retain(|waiter| waiter.reader != node);
     }
+}
 
+impl Page {
+    /// Whether this node has a copy of this version, and may send it to others.
+    fn is_copy_of(&self, cx: &Cx<'_>, version: Version) -> bool {
+        let has = self.rights > Rights::None && self.filled;
+        let owner = self.own.hint;
+        has && self.own.version == version && !cx.is_gone(owner) && owner != cx.me()
+    }
+}
+
+impl PageContext<'_, '_> {
     fn send_copy(&mut self, waiter: CopyWaiter) {
-        let comes = self.page.own.want().is_some() && self.page.own.version <= waiter.version;
-        if self.has_copy(waiter.version) {
-            self.send_copy_on(waiter);
-        } else if comes && !self.is_owner() {
-            let waiters = &mut self.more().copy_waiters;
+        let own = &self.here.page.own;
+        let comes = own.want().is_some() && own.version <= waiter.version;
+        if self.here.page.is_copy_of(self.here.cx, waiter.version) {
+            self.here.send_copy_on(waiter);
+        } else if comes && !self.here.is_owner() {
+            let waiters = &mut self.here.page.more().copy_waiters;
             waiters.retain(|other| other.reader != waiter.reader);
             waiters.push(waiter);
         } else {
@@ -260,37 +271,10 @@ impl PageContext<'_, '_> {
         }
     }
 
-    fn has_copy(&self, version: Version) -> bool {
-        let has = self.page.rights > Rights::None && self.page.filled;
-        let current = self.page.own.version == version && !self.cx.is_gone(self.page.own.hint);
-        has && current && !self.is_owner()
-    }
-
-    /// A member is gone: it waits for no copy.
-    pub(super) fn forget_copy_waiter(&mut self, node: NodeId) {
-        if let Some(more) = self.more_if_any() {
-            more.copy_waiters.retain(|waiter| waiter.reader != node);
-        }
-    }
-
-    fn send_copy_on(&mut self, waiter: CopyWaiter) {
-        let (segment, page) = (self.rules.segment, self.index);
-        let data = Data {
-            segment,
-            page,
-            request: waiter.request,
-            version: waiter.version,
-            owner: self.page.own.hint,
-            contents: Contents::Bytes,
-        };
-        self.send_contents(waiter.reader, Message::Data(data), Source::Frame);
-        self.cx.emit(Event::CopySentOn { segment, page });
-    }
-
     /// This node has not that version: the request goes where others go.
     fn leave_to_owner(&mut self, waiter: CopyWaiter) {
         self.asked(&Ask {
-            subject: self.subject(),
+            subject: self.here.subject(),
             waiter: Waiter {
                 node: waiter.reader,
                 request: waiter.request,
@@ -305,16 +289,40 @@ impl PageContext<'_, '_> {
 
     /// This node's own request is over: serves the readers that waited for its copy.
     pub(super) fn serve_copy_waiters(&mut self) {
-        let Some(busy) = self.page.own.busy_if_any() else {
+        let Some(busy) = self.here.page.own.busy_if_any() else {
             return;
         };
         if busy.want.is_some() || busy.more.copy_waiters.is_empty() {
             return;
         }
         for waiter in core::mem::take(&mut busy.more.copy_waiters) {
-            if self.cx.is_alive(waiter.reader) {
+            if self.here.cx.is_alive(waiter.reader) {
                 self.send_copy(waiter);
             }
         }
+    }
+}
+
+impl PageHere<'_, '_> {
+    /// Another node is to send `reader` a copy of this version.
+    fn leave_to_reader(&mut self, reader: NodeId) -> Version {
+        let (segment, page) = self.at();
+        self.page.copies.insert(reader);
+        self.cx.emit(Event::CopyLeftToReader { segment, page });
+        self.page.own.version
+    }
+
+    fn send_copy_on(&mut self, waiter: CopyWaiter) {
+        let (segment, page) = self.at();
+        let data = Data {
+            segment,
+            page,
+            request: waiter.request,
+            version: waiter.version,
+            owner: self.page.own.hint,
+            contents: Contents::Bytes,
+        };
+        self.send_contents(waiter.reader, Message::Data(data), Source::Frame);
+        self.cx.emit(Event::CopySentOn { segment, page });
     }
 }

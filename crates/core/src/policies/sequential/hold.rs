@@ -6,8 +6,8 @@
 //! once every page of the segment is readable here, no process of the cluster can store to any of
 //! them: the contents are those of one instant (*INV-held-unchanged*).
 
-use super::context::PageContext;
 use super::memory::Memory;
+use super::page_here::PageHere;
 use crate::effect::Rights;
 use crate::event::Event;
 use crate::limits::HOLD_LEASE;
@@ -70,7 +70,7 @@ impl Memory {
     pub(super) fn hold(&mut self, cx: &mut Cx<'_>, client: ClientId) -> Result<(), Refusal> {
         self.hold.begin(cx.now, client)?;
         let writable = self.pages.those(|page| page.rights == Rights::Write);
-        self.each(cx, writable, |context| context.downgrade());
+        self.each(cx, writable, |context| context.here.downgrade());
         Ok(())
     }
 
@@ -86,7 +86,7 @@ impl Memory {
     }
 }
 
-impl PageContext<'_, '_> {
+impl PageHere<'_, '_> {
     /// Whether a hold keeps the page from changing; if so, a timer leads to another call.
     pub(super) fn is_held(&mut self) -> bool {
         let held = self.held_until > self.cx.now;
@@ -100,13 +100,13 @@ impl PageContext<'_, '_> {
     /// This node owns the page and one of its processes wants to store, but the page is held: it
     /// may be loaded from meanwhile.
     pub(super) fn grant_loads_only(&mut self) {
-        let (segment, page) = (self.rules.segment, self.index);
+        let (segment, page) = self.at();
         self.fill_if_empty();
         self.page.rights = self.page.rights.max(Rights::Read);
-        let faults = core::mem::take(&mut self.more().faults);
+        let faults = core::mem::take(&mut self.page.more().faults);
         for (mapping, access) in faults {
             if access == Access::Write {
-                self.more().faults.push((mapping, access));
+                self.page.more().faults.push((mapping, access));
                 continue;
             }
             self.map(mapping, Rights::Read);

@@ -43,7 +43,7 @@ impl Hooks for Sequential {
         let memory = &mut self.memory;
         match request {
             ProgramRequest::Watch(page) => {
-                return memory.at(cx, page, |context| context.watch(ticket));
+                return memory.at(cx, page, |context| context.here.watch(ticket));
             }
             ProgramRequest::Pin(first, count) => {
                 memory.pin(cx, who, (first, count));
@@ -130,8 +130,8 @@ impl Hooks for Sequential {
         let pages = pages.iter().flat_map(|pages| pages.iter());
         let pages = pages.map(|(_, page)| page);
         self.memory.each(cx, pages, |context| {
-            let (me, now) = (context.cx.me(), context.cx.now);
-            context.page.own_untrapped(me, now, context.rules);
+            let (me, now) = (context.here.cx.me(), context.here.cx.now);
+            context.here.page.own_untrapped(me, now, context.here.rules);
         });
     }
 
@@ -155,7 +155,10 @@ impl Hooks for Sequential {
 
     fn learn(&mut self, cx: &mut Cx<'_>, page: PageIndex, owner: NodeId, version: Version) {
         let memory = &mut self.memory;
-        memory.at(cx, page, |context| context.learn_clock(owner, version));
+        memory.at(cx, page, |context| {
+            let here = &mut context.here;
+            here.page.learn_clock(here.cx, owner, version);
+        });
     }
 
     fn states(&self, me: NodeId, first: PageIndex, count: u32) -> Vec<PageState> {

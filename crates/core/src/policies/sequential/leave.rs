@@ -18,7 +18,7 @@ impl Memory {
         // After this node has left, it cannot acknowledge invalidations: it drops its copies first.
         let is_copy = |page: &Page| page.own.hint != me && page.rights > Rights::None;
         let copies = self.pages.those(is_copy);
-        self.each(cx, copies, |context| context.evict(false));
+        self.each(cx, copies, |context| context.here.evict(false));
         let owned = self.pages.those(|page| page.own.hint == me);
         let passing = self.pages.those(|page| page.own.passing().is_some()).len();
         // Pages that this node has requested still arrive, and requests of others may wait for them
@@ -26,7 +26,7 @@ impl Memory {
         let comes = |page: &Page| page.own.hint != me && page.own.want().is_some();
         let coming = self.pages.those(comes).len();
         let next = owned.iter().take(burst.saturating_sub(passing)).copied();
-        self.each(cx, next, |context| context.hand_over(to));
+        self.each(cx, next, |context| context.here.hand_over(to));
         let (replicas, mut segment) = self.replicas(cx);
         let wards = replicas.leave_wards(&mut segment);
         self.pump(cx);

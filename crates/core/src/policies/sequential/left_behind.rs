@@ -43,8 +43,8 @@ impl Memory {
         let mut waiting = Vec::new();
         for index in self.pages.those(|_| true) {
             self.at(cx, index, |context| {
-                context.evict(false);
-                if let Some(busy) = context.page.own.busy_if_any() {
+                context.here.evict(false);
+                if let Some(busy) = context.here.page.own.busy_if_any() {
                     let faults = core::mem::take(&mut busy.more.faults).into_iter();
                     waiting.extend(faults.map(|(mapping, access)| (mapping, index, access)));
                 }

@@ -2,8 +2,8 @@
 //! comes here, is queued, and is served in its turn. The clock site, which owns the page, sends it
 //! straight to the requester; the requester tells the library site, which then serves the next.
 
-use super::context::PageContext;
 use super::memory::Memory;
+use super::page::Page;
 use super::rules::Rules;
 use crate::backoff::Backoff;
 use crate::effect::Rights;
@@ -140,19 +140,22 @@ impl Memory {
         clock: Option<Version>,
     ) {
         if let Some(version) = clock {
-            self.at(cx, page, |context| context.learn_clock(by.0, version));
+            self.at(cx, page, |context| {
+                let here = &mut context.here;
+                here.page.learn_clock(here.cx, by.0, version);
+            });
         }
         let next = self.libraries.served(cx, (self.rules, page), by);
         self.check_out(cx, page, next);
     }
 }
 
-impl PageContext<'_, '_> {
+impl Page {
     /// The library site learns which node is the clock site (M9). While it still holds a copy, the
     /// invalidation is yet to come and will tell it.
-    pub(super) fn learn_clock(&mut self, node: NodeId, version: Version) {
-        if self.page.rights == Rights::None {
-            self.page.own.learn(self.cx, node, version);
+    pub(super) fn learn_clock(&mut self, cx: &Cx<'_>, node: NodeId, version: Version) {
+        if self.rights == Rights::None {
+            self.own.learn(cx, node, version);
         }
     }
 }

@@ -2,22 +2,22 @@
 
 use super::context::PageContext;
 use core::time::Duration;
-use pagemesh_wire::peer::{Lost, Message, Refusal, Waiter};
-use pagemesh_wire::{MappingId, NodeId};
+use pagemesh_wire::NodeId;
+use pagemesh_wire::peer::{Lost, Message, Waiter};
 
 impl PageContext<'_, '_> {
     /// The page is lost: fails everything that waits for it.
     pub(super) fn lost(&mut self, with: NodeId) {
-        let busy = self.page.own.busy_mut();
+        let busy = self.here.page.own.busy_mut();
         busy.want = None;
         self.after.stays_out |= busy.more.ahead.take().is_some();
         busy.more.lost = Some(with);
         let faults = core::mem::take(&mut busy.more.faults);
         let pinning = core::mem::take(&mut busy.more.pinning);
         let waiting = core::mem::take(&mut busy.queue);
-        self.forget_orphaned_grant();
+        self.here.forget_orphaned_grant();
         for (mapping, _) in faults {
-            self.fail(mapping, with);
+            self.here.fail(mapping, with);
         }
         self.after
             .pins_lost
@@ -30,53 +30,48 @@ impl PageContext<'_, '_> {
     /// Requests here that have waited in vain for too long, while the first node was silent, fail.
     /// The request itself stays open, and a later thread waits anew, for the node may come back.
     pub(super) fn time_out(&mut self, patience: Duration) {
-        let Some(want) = self.page.own.want() else {
+        let Some(want) = self.here.page.own.want() else {
             return;
         };
         // Every other node may keep the page for as long as its window says.
-        let turns = self.cx.shell.alive.iter().count() as u32;
-        let patience = patience + self.rules.longest_window() * turns;
-        if self.cx.now - want.since < patience {
+        let turns = self.here.cx.shell.alive.iter().count() as u32;
+        let patience = patience + self.here.rules.longest_window() * turns;
+        if self.here.cx.now - want.since < patience {
             return;
         }
-        let with = self.cx.coordinator();
-        let more = self.more();
+        let with = self.here.cx.coordinator();
+        let more = self.here.page.more();
         let faults = core::mem::take(&mut more.faults);
         let pinning = core::mem::take(&mut more.pinning);
         for (mapping, _) in faults {
-            self.fail(mapping, with);
+            self.here.fail(mapping, with);
         }
         let pins = pinning.into_iter().map(|ticket| (ticket, with));
         self.after.pins_lost.extend(pins);
     }
 
     pub(super) fn tell_lost(&mut self, waiter: Waiter, with: NodeId) {
-        if waiter.node == self.cx.me() {
-            if self.page.own.wants(waiter.request) {
+        if waiter.node == self.here.cx.me() {
+            if self.here.page.own.wants(waiter.request) {
                 self.lost(with);
             }
         } else {
             let lost = Lost {
-                subject: self.subject(),
+                subject: self.here.subject(),
                 request: waiter.request,
                 with,
             };
-            self.cx.send(waiter.node, Message::Lost(lost));
+            self.here.cx.send(waiter.node, Message::Lost(lost));
         }
-    }
-
-    pub(super) fn fail(&mut self, mapping: MappingId, with: NodeId) {
-        let at = (self.rules.segment, self.index);
-        self.cx.fail(mapping, at, Refusal::NodeGone(with));
     }
 
     /// This node is no member any more: its pages are invalid.
     pub(super) fn expelled(&mut self) {
-        let with = self.cx.me();
-        self.evict(false);
+        let with = self.here.cx.me();
+        self.here.evict(false);
         // Other nodes that wait here repeat their requests elsewhere: a page that this node has
         // dropped is not lost.
-        if let Some(busy) = self.page.own.busy_if_any() {
+        if let Some(busy) = self.here.page.own.busy_if_any() {
             busy.queue.clear();
             busy.search = None;
         }

@@ -7,6 +7,7 @@ use super::context::{Deferred, PageContext};
 use super::hold::Hold;
 use super::library::Libraries;
 use super::page::{More, Page};
+use super::page_here::PageHere;
 use super::pins::Pins;
 use super::replicas::Replicas;
 use super::rules::Rules;
@@ -61,12 +62,14 @@ impl Memory {
         let page = self.pages.page(index, || Page::new(home));
         let before = page.filled;
         let mut context = PageContext {
-            cx,
-            rules: &rules,
-            index,
-            page,
-            held_until: self.hold.until(),
-            notes: self.replicas.notes(rules.segment, index),
+            here: PageHere {
+                cx,
+                rules: &rules,
+                index,
+                page,
+                held_until: self.hold.until(),
+                notes: self.replicas.notes(rules.segment, index),
+            },
             after: Deferred::default(),
         };
         let result = work(&mut context);

@@ -9,8 +9,10 @@
 //! segment is opened, [`messages`] are those between a node and its backup, and [`stored`] is how the
 //! segment is written down.
 //!
-//! [`page`] is what a node knows of one page; a [`context::PageContext`] opens it for the length of one
-//! input. [`owner`] serves the queue, [`copies`] handles what arrives, [`request`] asks for the page and
+//! [`page`] is what a node knows of one page, with [`pins_here`] that keep it. For the length of one
+//! input it is open: [`page_here`] is its frame and its ownership on this node, and how they leave, with
+//! the notes of [`replicas`] on it; a [`context::PageContext`] is that and the requests of this node.
+//! [`owner`] serves the queue, [`copies`] handles what arrives, [`request`] asks for the page and
 //! [`search`] for its owner, [`loss`] is when it will not come, [`window`] decides how long it stays,
 //! [`predictor`] is the read-modify-write predictor.
 //!
@@ -36,6 +38,7 @@ mod memory;
 pub mod messages;
 mod owner;
 mod page;
+mod page_here;
 mod pins;
 mod pins_here;
 mod predictor;

@@ -4,10 +4,11 @@ use super::feeds::CopyWaiter;
 use super::pins_here::PinsHere;
 use super::predictor::RmwPredictor;
 use crate::backoff::Backoff;
-use crate::effect::Rights;
+use crate::effect::{Reply, Rights};
 use crate::limits::WINDOW_LIMIT;
-use crate::ownership::{Extra, Ownership};
+use crate::ownership::{Busy, Extra, Ownership};
 use crate::prefetch::Ahead;
+use crate::shell::Cx;
 use crate::time::Time;
 use core::time::Duration;
 use pagemesh_wire::peer::{Access, Invalidate};
@@ -109,6 +110,13 @@ impl More {
         self.ahead.is_some() && self.faults.is_empty() && self.pinning.is_empty()
     }
 
+    /// Tells all watchers that the page may change from now on (F7).
+    pub(super) fn wake_watchers(&mut self, cx: &mut Cx<'_>) {
+        for ticket in core::mem::take(&mut self.watchers) {
+            cx.reply(ticket, Reply::Changed);
+        }
+    }
+
     /// A request is withdrawn. True if it waited for the page to change.
     pub(super) fn cancel(&mut self, ticket: Ticket) -> bool {
         let had = self.watchers.contains(&ticket);
@@ -162,6 +170,23 @@ impl Page {
         {
             *lost = NodeId::NONE;
         }
+    }
+
+    pub(super) fn busy(&self) -> Option<&Busy<More>> {
+        self.own.busy()
+    }
+
+    pub(super) fn more(&mut self) -> &mut More {
+        &mut self.own.busy_mut().more
+    }
+
+    pub(super) fn more_if_any(&mut self) -> Option<&mut More> {
+        self.own.busy_if_any().map(|busy| &mut busy.more)
+    }
+
+    /// Whether its owner, this node, is about to write.
+    pub(super) fn gathers(&self) -> bool {
+        self.busy().is_some_and(|busy| busy.more.gather.is_some())
     }
 
     pub(super) fn predictor(&self) -> RmwPredictor {

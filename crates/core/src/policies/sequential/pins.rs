@@ -4,6 +4,7 @@
 
 use super::context::PageContext;
 use super::memory::Memory;
+use super::page_here::PageHere;
 use super::pins_here::{Pin, PinsHere};
 use crate::effect::{Reply, Rights};
 use crate::limits::{PIN_LEASE, PIN_PAGES};
@@ -163,7 +164,8 @@ impl Memory {
                 continue;
             }
             if let Step::Renew(mut pages) = step
-                && pages.all(|page| self.at(cx, PageIndex(page), |context| context.renew(ticket)))
+                && pages
+                    .all(|page| self.at(cx, PageIndex(page), |context| context.here.renew(ticket)))
             {
                 self.pins.remove(ticket);
                 return cx.reply(ticket, Reply::Done);
@@ -196,46 +198,46 @@ impl Memory {
 impl PageContext<'_, '_> {
     /// Pins the page if it is here, and requests it otherwise.
     fn pin_or_request(&mut self, ticket: Ticket, client: ClientId) -> bool {
-        if self.page.rights == Rights::Write {
-            let until = self.cx.now + PIN_LEASE;
-            self.cx.arm(until, self.timer());
-            self.more().pins.put(Pin {
+        if self.here.page.rights == Rights::Write {
+            let until = self.here.cx.now + PIN_LEASE;
+            self.here.cx.arm(until, self.here.timer());
+            self.here.page.more().pins.put(Pin {
                 client,
                 ticket,
                 until,
             });
             return true;
         }
-        match self.busy().and_then(|busy| busy.more.lost) {
+        match self.here.page.busy().and_then(|busy| busy.more.lost) {
             Some(with) => self.after.pins_lost.push((ticket, with)),
             None => {
-                self.more().pinning.push(ticket);
+                self.here.page.more().pinning.push(ticket);
                 self.request();
             }
         }
         false
     }
 
+    /// Removes pins; the page may leave if `remove` returns true.
+    pub(super) fn unpin(&mut self, remove: impl FnOnce(&mut PinsHere) -> bool) {
+        let more = self.here.page.more_if_any();
+        if more.is_some_and(|more| remove(&mut more.pins)) {
+            self.leave_if_due();
+        }
+    }
+}
+
+impl PageHere<'_, '_> {
     /// Restarts the lease of a pin. Returns false if this node cannot write the page any more.
     fn renew(&mut self, ticket: Ticket) -> bool {
         let until = self.cx.now + PIN_LEASE;
         let writes = self.page.rights == Rights::Write;
-        let more = self.more_if_any().filter(|_| writes);
+        let more = self.page.more_if_any().filter(|_| writes);
         let renewed = more.is_some_and(|more| more.pins.renew(ticket, until));
         if renewed {
             self.cx.arm(until, self.timer());
         }
         renewed
-    }
-
-    /// Removes pins; the page may leave if `remove` returns true.
-    pub(super) fn unpin(&mut self, remove: impl FnOnce(&mut PinsHere) -> bool) {
-        if self
-            .more_if_any()
-            .is_some_and(|more| remove(&mut more.pins))
-        {
-            self.leave_if_due();
-        }
     }
 }
 

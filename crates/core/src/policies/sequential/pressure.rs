@@ -6,9 +6,9 @@
 //! that may have a copy of it already, or else to a node with idle memory that knows the segment. If
 //! there is none, the page stays: the node then has more frames than it should, and loses nothing.
 
-use super::context::PageContext;
 use super::memory::Memory;
 use super::page::Page;
+use super::page_here::PageHere;
 use super::rules::Rules;
 use super::table::Table;
 use crate::event::Event;
@@ -173,7 +173,7 @@ impl Memory {
         let (owned, pristine, copies) =
             (page.own.hint == cx.me(), page.pristine, page.copies.clone());
         if !owned || pristine {
-            self.at(cx, index, |context| context.drop_frame());
+            self.at(cx, index, |context| context.here.drop_frame());
             return true;
         }
         let has_copy = copies.iter().find(|node| allowed.contains(*node));
@@ -181,7 +181,7 @@ impl Memory {
             return false;
         };
         self.at(cx, index, |context| {
-            context.give_away(to, has_copy.is_some())
+            context.here.give_away(to, has_copy.is_some())
         })
     }
 }
@@ -193,10 +193,10 @@ fn idle(cx: &mut Cx<'_>, peers: &NodeSet) -> Option<NodeId> {
     memory.choose(now, Duration::ZERO, (peers, &NodeSet::EMPTY))
 }
 
-impl PageContext<'_, '_> {
+impl PageHere<'_, '_> {
     /// Drops a copy, or zeros.
     fn drop_frame(&mut self) {
-        let (segment, page) = (self.rules.segment, self.index);
+        let (segment, page) = self.at();
         self.evict(false);
         self.cx.emit(Event::PressedOut { segment, page });
     }
@@ -206,7 +206,7 @@ impl PageContext<'_, '_> {
         if !self.notes.is_kept() {
             return false;
         }
-        let (segment, page) = (self.rules.segment, self.index);
+        let (segment, page) = self.at();
         let have = has_copy.then_some(self.page.own.version);
         self.give(to, RequestId::NONE, have);
         self.cx.emit(Event::PressedOut { segment, page });

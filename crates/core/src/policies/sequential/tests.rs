@@ -232,7 +232,7 @@ const STATES: &[Step] = &[
         };
         bench.with(|policy, cx| {
             policy.memory.at(cx, PAGE, |context| {
-                context.page.own.enqueue(waiter);
+                context.here.page.own.enqueue(waiter);
                 context.serve();
             });
         });

@@ -3,6 +3,7 @@
 
 use super::context::PageContext;
 use super::page::{More, Page};
+use super::page_here::PageHere;
 use super::rules::Rules;
 use crate::effect::Effect;
 use crate::event::Event;
@@ -37,6 +38,44 @@ impl Page {
 }
 
 impl PageContext<'_, '_> {
+    /// The driver answers whether the threads that waited here have run since.
+    pub(super) fn use_confirmed(&mut self, used: bool) {
+        let (segment, page) = self.here.at();
+        let more = self.here.page.more_if_any();
+        if !more.is_some_and(|more| core::mem::take(&mut more.confirming)) {
+            return;
+        }
+        self.here.page.more().seen_unused = !used;
+        if used {
+            self.here.page.unused = false;
+            self.leave_if_due();
+        } else {
+            self.here.cx.emit(Event::Unused { segment, page });
+            let waited = self.here.cx.now - self.here.page.granted;
+            self.here.page.hold_for(waited + USE_RECHECK);
+            let timer = self.here.timer();
+            self.here.cx.arm(self.here.page.held_until(), timer);
+        }
+    }
+
+    /// Serves requests and an invalidation that waited for the window to end.
+    pub(super) fn leave_if_due(&mut self) {
+        if let Some(More {
+            deferred: Some(invalidate),
+            ..
+        }) = self.here.page.more_if_any()
+        {
+            let invalidate = *invalidate;
+            if self.here.may_leave() {
+                self.here.page.more().deferred = None;
+                self.here.invalidate_now(invalidate);
+            }
+        }
+        self.serve();
+    }
+}
+
+impl PageHere<'_, '_> {
     /// Whether the page may leave now. If not, a timer or the driver's answer leads to another
     /// call.
     pub(super) fn may_leave(&mut self) -> bool {
@@ -53,56 +92,16 @@ impl PageContext<'_, '_> {
         }
         if now >= self.page.granted + USE_GUARD {
             self.page.unused = false;
-            if self
-                .more_if_any()
-                .is_some_and(|more| core::mem::take(&mut more.seen_unused))
-            {
+            let more = self.page.more_if_any();
+            if more.is_some_and(|more| core::mem::take(&mut more.seen_unused)) {
                 self.cx.emit(Event::Stolen { segment, page });
             }
             return true;
         }
-        if !self.more().confirming {
-            self.more().confirming = true;
+        if !self.page.more().confirming {
+            self.page.more().confirming = true;
             self.cx.push(Effect::ConfirmUse { segment, page });
         }
         false
-    }
-
-    /// The driver answers whether the threads that waited here have run since.
-    pub(super) fn use_confirmed(&mut self, used: bool) {
-        let (segment, page) = (self.rules.segment, self.index);
-        let asked = self
-            .more_if_any()
-            .is_some_and(|more| core::mem::take(&mut more.confirming));
-        if !asked {
-            return;
-        }
-        self.more().seen_unused = !used;
-        if used {
-            self.page.unused = false;
-            self.leave_if_due();
-        } else {
-            self.cx.emit(Event::Unused { segment, page });
-            let waited = self.cx.now - self.page.granted;
-            self.page.hold_for(waited + USE_RECHECK);
-            let timer = self.timer();
-            self.cx.arm(self.page.held_until(), timer);
-        }
-    }
-
-    /// Serves requests and an invalidation that waited for the window to end.
-    pub(super) fn leave_if_due(&mut self) {
-        if let Some(More {
-            deferred: Some(invalidate),
-            ..
-        }) = self.more_if_any()
-        {
-            let invalidate = *invalidate;
-            if self.may_leave() {
-                self.more().deferred = None;
-                self.invalidate_now(invalidate);
-            }
-        }
-        self.serve();
     }
 }

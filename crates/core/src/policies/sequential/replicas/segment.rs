@@ -107,7 +107,7 @@ impl Memory {
     fn begin_commit(&mut self, cx: &mut Cx<'_>) {
         let pages = self.replicas.to_commit();
         let freeze = |page: PageIndex| {
-            let frozen = self.at(cx, page, |context| context.freeze());
+            let frozen = self.at(cx, page, |context| context.here.freeze());
             frozen.map(|(version, zeros)| Entry {
                 page,
                 version,
