@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 /// Pages in local memory, and words in a page.
 const LOCAL: u32 = 512;
-const WORDS: usize = 512;
+const WORDS: usize = 128;
 
 /// A node that runs one program, and a donor that answers at once.
 struct Host {
