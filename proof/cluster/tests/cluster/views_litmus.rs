@@ -67,7 +67,11 @@ fn a_purge_finds_what_was_stored_before_it() {
     };
     let views = share_views(&cluster, "purged", 1);
     let writer = views[0].view(CONSISTENT).unwrap();
-    let resends = || (0..2).map(|node| cluster.counter(node, "resent")).sum::<u64>();
+    let resends = || {
+        (0..2)
+            .map(|node| cluster.counter(node, "resent"))
+            .sum::<u64>()
+    };
     let mut resent = resends();
     for value in 1..=500 {
         store(writer, FAR, value);
