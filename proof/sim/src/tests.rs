@@ -264,6 +264,9 @@ fn seeds_that_broke_something_hold() {
         // A walk's requests, gathered in one datagram, stood before the grant in the same turn
         // that one of them relied on; the checker did not know of it yet.
         (4789, Profile::Harsh, false),
+        // Under a hold, a load waited for the library, the library for a writer, the writer for the
+        // end of the hold, though the page was this node's own.
+        (263, Profile::Wild, false),
         // Two old grants to a node that had left: the older one was taken back.
         (40_326, Profile::Harsh, false),
         // An old grant to a node that had left: it had taken it and passed it on, to one that

@@ -241,6 +241,10 @@ impl PageHere<'_, '_> {
     fn serve_writer(&mut self, waiter: Waiter) -> bool {
         let stays = self.is_held() || self.page.rights > Rights::None && !self.may_leave();
         if stays || !self.notes.is_kept() {
+            // Loads under the hold wait for no other node: the writer waits for the hold.
+            if self.is_held() && self.page.filled && self.page.rights == Rights::None {
+                self.grant_loads_only();
+            }
             return false;
         }
         self.page.pop();
