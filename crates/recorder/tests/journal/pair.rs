@@ -20,8 +20,8 @@ pub const WORDS: usize = 1 << 17;
 /// Bytes after which a log is long: short, so that slots change often.
 pub const LOG: usize = 4096;
 
-/// The process of each side, and its mapping.
-pub const CLIENT: ClientId = ClientId(1);
+const CLIENT: ClientId = ClientId(1);
+/// The mapping of the process of each side.
 pub const MAPPING: MappingId = MappingId(1);
 
 /// Memory that was never written.
@@ -62,7 +62,7 @@ pub struct Pair {
     pub now: Time,
     wire: VecDeque<(usize, Vec<u8>)>,
     tickets: u64,
-    pub segment: Option<SegmentId>,
+    segment: Option<SegmentId>,
     /// Datagrams that come together are handled in one turn.
     pub together: bool,
 }
@@ -248,7 +248,7 @@ impl Pair {
     }
 
     /// A process asks, and all datagrams are delivered.
-    pub fn ask(&mut self, at: usize, request: Request, look: &mut Look<'_>) {
+    fn ask(&mut self, at: usize, request: Request, look: &mut Look<'_>) {
         self.tickets += 1;
         let request = Input::Request {
             ticket: Ticket(self.tickets),
@@ -259,16 +259,19 @@ impl Pair {
         self.settle(look);
     }
 
-    fn open(&mut self, at: usize, look: &mut Look<'_>) -> SegmentId {
+    /// A process opens and maps a segment, which is made if there is none of that name.
+    pub fn open(
+        &mut self,
+        at: usize,
+        (name, policy): (&str, Policy),
+        look: &mut Look<'_>,
+    ) -> SegmentId {
         let open = Request::Open {
-            name: "a".into(),
+            name: name.into(),
             create: Some(SegmentSpec {
                 size: ByteLen(64 * PAGE_SIZE as u64),
                 mode: 0o600,
-                policy: Policy::Sequential {
-                    manager: Manager::Dynamic,
-                    window: Window::Auto,
-                },
+                policy,
                 replicas: 0,
             }),
             exclusive: false,
@@ -289,8 +292,12 @@ impl Pair {
     /// Both open a segment, then each stores to its pages and takes its locks in
     /// turn, with some time between.
     pub fn work(&mut self, rounds: u32, look: &mut Look<'_>) {
-        let segment = self.open(0, look);
-        self.open(1, look);
+        let policy = Policy::Sequential {
+            manager: Manager::Dynamic,
+            window: Window::Auto,
+        };
+        let segment = self.open(0, ("a", policy), look);
+        self.open(1, ("a", policy), look);
         for round in 0..rounds {
             let at = round as usize % 2;
             let fault = Input::Fault {

@@ -1,40 +1,18 @@
 //! How a segment of policy `private` is written.
 
-use super::pair::{CLIENT, MAPPING, Pair};
-use pagemesh_core::{Budgets, Effect, Input, Request};
+use super::pair::{MAPPING, Pair};
+use pagemesh_core::{Budgets, Effect, Input};
 use pagemesh_recorder::schema;
 use pagemesh_wire::header::Header;
-use pagemesh_wire::peer::{
-    Access, Backing, Credentials, EpochPlan, Global, Message, Policy, SegmentSpec,
-};
-use pagemesh_wire::{ByteLen, NodeId, PAGE_SIZE, PageCount, PageIndex, PublicKey};
+use pagemesh_wire::peer::{Access, Backing, EpochPlan, Global, Message, Policy};
+use pagemesh_wire::{NodeId, PageCount, PageIndex, PublicKey};
 use rmpv::Value;
 
-/// The first node has a segment of which two pages fit into its memory.
-fn opened(pair: &mut Pair) {
-    let open = Request::Open {
-        name: "private".into(),
-        create: Some(SegmentSpec {
-            size: ByteLen(16 * PAGE_SIZE as u64),
-            mode: 0o600,
-            policy: Policy::Private {
-                local: PageCount(2),
-                backing: Backing::File,
-            },
-            replicas: 0,
-        }),
-        exclusive: false,
-        write: true,
-        credentials: Credentials::root(),
-    };
-    pair.ask(0, open, &mut |_, _, _| {});
-    let mapped = Input::Mapped {
-        mapping: MAPPING,
-        segment: pair.segment.expect("it was opened"),
-        client: CLIENT,
-    };
-    pair.input(0, mapped, &mut |_, _, _| {});
-}
+/// A segment of which two pages fit into memory.
+const POLICY: Policy = Policy::Private {
+    local: PageCount(2),
+    backing: Backing::File,
+};
 
 fn fault(pair: &mut Pair, page: u32, access: Access) {
     let fault = Input::Fault {
@@ -112,7 +90,7 @@ fn a_private_segment_is_written_as_before() {
         &mut |_, _, _| {},
     );
     donor(&mut pair, header);
-    opened(&mut pair);
+    pair.open(0, ("private", POLICY), &mut |_, _, _| {});
     for page in 0..6 {
         fault(&mut pair, page, Access::Write);
         pair.settle(&mut |_, _, _| {});
