@@ -72,11 +72,13 @@ fn a_purge_finds_what_was_stored_before_it() {
             .map(|node| cluster.counter(node, "resent"))
             .sum::<u64>()
     };
-    let mut resent = resends();
+    let (mut resent, mut found) = (resends(), 0);
     for value in 1..=500 {
         store(writer, FAR, value);
+        let before = word(&views[1], OLD, FAR);
+        assert!(before >= found, "an older copy than the last one");
         views[1].purge(OLD, 0..8).unwrap();
-        let found = word(&views[1], OLD, FAR);
+        found = word(&views[1], OLD, FAR);
         if found != value {
             let now = resends();
             assert!(found + 1 == value && now > resent, "{found}, not {value}");
