@@ -143,14 +143,11 @@ impl Page {
     /// A thread is about to store.
     pub(super) fn note_store(&mut self, rules: &Rules) {
         let here = self.rights > Rights::None;
-        self.teach(
-            rules,
-            if here {
-                RmwPredictor::stored
-            } else {
-                RmwPredictor::missed
-            },
-        );
+        let lesson = match here {
+            true => RmwPredictor::stored,
+            false => RmwPredictor::missed,
+        };
+        self.teach(rules, lesson);
     }
 
     /// The rights of the page fell.
