@@ -232,6 +232,11 @@ impl Cx<'_> {
         self.shell.last_request
     }
 
+    /// The newest request of this node; later ones have greater numbers.
+    pub(crate) fn last_request(&self) -> RequestId {
+        self.shell.last_request
+    }
+
     /// Starts a schedule of resends and arms its timer.
     pub(crate) fn backoff(&mut self, timer: Timer) -> Backoff {
         self.backoff_from(self.pace().resend_first, timer)

@@ -24,10 +24,12 @@ pub(super) const STEPS: &[Step] = &[
     add_trapping,
     count_releases_at_locks,
     know_mute_donors,
+    answer_purges,
 ];
 
 /// The steps back from the present version, the last one first: they take out what a step added.
 pub(super) const BACK: &[Step] = &[
+    forget_unanswered_purges,
     forget_mute_donors,
     know_of_locks_alone,
     remove_trapping,
@@ -433,6 +435,17 @@ fn know_mute_donors(_: &mut Value) -> Result<(), String> {
 /// Version 17 asks them.
 fn forget_mute_donors(node: &mut Value) -> Result<(), String> {
     remove_beside(node, &["budgets", "wants_plan", "refusing"], "mute");
+    Ok(())
+}
+
+/// Version 19 knows which purges of policy `views` no answer has followed: none so far.
+fn answer_purges(_: &mut Value) -> Result<(), String> {
+    Ok(())
+}
+
+/// Version 18 shows what comes after a purge, asked for or not.
+fn forget_unanswered_purges(node: &mut Value) -> Result<(), String> {
+    remove_beside(node, &["prefix_purged", "veiled", "orphaned"], "unanswered");
     Ok(())
 }
 

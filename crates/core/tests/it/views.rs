@@ -5,7 +5,7 @@ use core::time::Duration;
 use pagemesh_core::{Effect, Input, Reply, Request, Rights};
 use pagemesh_wire::local::{Advice, View};
 use pagemesh_wire::peer::{Access, Message, Policy};
-use pagemesh_wire::{MappingId, NodeId, PageCount, PageIndex, SegmentId};
+use pagemesh_wire::{MappingId, NodeId, PageCount, PageIndex, SegmentId, Ticket};
 
 /// Mappings of each node besides the ordinary, consistent one.
 const OLD: MappingId = MappingId(2);
@@ -47,7 +47,7 @@ fn cluster() -> (Cluster, SegmentId) {
     (cluster, segment)
 }
 
-fn touch(cluster: &mut Cluster, node: NodeId, mapping: MappingId) {
+fn fault(cluster: &mut Cluster, node: NodeId, mapping: MappingId) {
     let page = PageIndex(0);
     let access = Access::Read;
     let fault = Input::Fault {
@@ -56,6 +56,10 @@ fn touch(cluster: &mut Cluster, node: NodeId, mapping: MappingId) {
         access,
     };
     cluster.input(node, fault);
+}
+
+fn touch(cluster: &mut Cluster, node: NodeId, mapping: MappingId) {
+    fault(cluster, node, mapping);
     cluster.settle();
 }
 
@@ -68,11 +72,10 @@ fn purge(cluster: &mut Cluster, node: NodeId, segment: SegmentId, short: bool) {
         short,
     };
     let ticket = cluster.ask(node, request);
-    cluster.settle();
     assert_eq!(cluster.reply(ticket), Some(&Reply::Done));
 }
 
-fn publish(cluster: &mut Cluster, node: NodeId, segment: SegmentId, count: u32) -> Option<Reply> {
+fn ask_to_publish(cluster: &mut Cluster, node: NodeId, segment: SegmentId, count: u32) -> Ticket {
     let (first, count) = (PageIndex(0), PageCount(count));
     let short = false;
     let request = Request::Publish {
@@ -82,7 +85,11 @@ fn publish(cluster: &mut Cluster, node: NodeId, segment: SegmentId, count: u32) 
         short,
         waits: false,
     };
-    let ticket = cluster.ask(node, request);
+    cluster.ask(node, request)
+}
+
+fn publish(cluster: &mut Cluster, node: NodeId, segment: SegmentId, count: u32) -> Option<Reply> {
+    let ticket = ask_to_publish(cluster, node, segment, count);
     cluster.settle();
     cluster.reply(ticket).cloned()
 }
@@ -267,21 +274,158 @@ fn a_run_is_published_only_where_all_of_it_is() {
     assert_eq!(cluster.sent.len(), 0, "it came");
 }
 
+/// Whether the message is a copy for this node, which tests let come late.
+fn is_copy_for(node: NodeId) -> impl Fn(NodeId, &Message) -> bool {
+    move |to, message| to == node && matches!(message, Message::PolicyPage(_))
+}
+
+/// A request that was repeated has two answers. The second one was made before what another node
+/// stored before the purge.
+#[test]
+fn e4_an_answer_from_before_a_purge_serves_no_access_after_it() {
+    for mapping in [OLD, OLD_SHORT] {
+        let (mut cluster, segment) = cluster();
+        let is_answer = is_copy_for(OTHER);
+        fault(&mut cluster, OTHER, mapping);
+        cluster.pass_with(Duration::from_millis(100), |to, message| {
+            !is_answer(to, message)
+        });
+        let late = core::mem::take(&mut cluster.lost);
+        assert!(late.len() >= 2, "it was repeated");
+        cluster.deliver_late(&late[0]);
+        assert_eq!(given(&cluster, OTHER, mapping), [Rights::Read]);
+        purge(&mut cluster, OTHER, segment, mapping == OLD_SHORT);
+        cluster.forget();
+        fault(&mut cluster, OTHER, mapping);
+        cluster.deliver(|to, message| !is_answer(to, message));
+        let answer = cluster.lost.pop().expect("it was asked for");
+        for late in &late[1..] {
+            cluster.deliver_late(late);
+        }
+        assert!(given(&cluster, OTHER, mapping).is_empty());
+        cluster.deliver_late(&answer);
+        assert_eq!(given(&cluster, OTHER, mapping), [Rights::Read]);
+    }
+}
+
+/// A thread waits, and another one purges the page: what the first one has asked for may be older than
+/// what the second one must find.
+#[test]
+fn e4_a_purge_asks_anew_for_what_others_wait_for() {
+    let (mut cluster, segment) = cluster();
+    let is_answer = is_copy_for(OTHER);
+    fault(&mut cluster, OTHER, OLD);
+    cluster.deliver(|to, message| !is_answer(to, message));
+    let late = cluster.lost.pop().expect("it was asked for");
+    purge(&mut cluster, OTHER, segment, false);
+    cluster.deliver(|to, message| !is_answer(to, message));
+    let answer = cluster.lost.pop().expect("it was asked for anew");
+    cluster.deliver_late(&late);
+    assert!(given(&cluster, OTHER, OLD).is_empty());
+    cluster.deliver_late(&answer);
+    assert_eq!(given(&cluster, OTHER, OLD), [Rights::Read]);
+}
+
+/// A publication that passes by after a purge may be older than the purge. A data-driven view takes it;
+/// a demand-driven one waits for an answer, though the copy here is newer than what was purged.
+#[test]
+fn e4_a_publication_serves_no_access_on_demand_after_a_purge() {
+    let (mut cluster, segment) = cluster();
+    touch(&mut cluster, OTHER, OLD);
+    purge(&mut cluster, OTHER, segment, false);
+    fault(&mut cluster, OTHER, NEXT_SHORT);
+    publish(&mut cluster, HOME, segment, 1);
+    cluster.forget();
+    touch(&mut cluster, OTHER, NEXT_SHORT);
+    assert_eq!(cluster.sent.len(), 0);
+    assert_eq!(given(&cluster, OTHER, NEXT_SHORT), [Rights::Read]);
+    touch(&mut cluster, OTHER, OLD);
+    assert_eq!(cluster.sent.len(), 2, "it is asked for");
+    cluster.forget();
+    for mapping in [OLD, OLD_SHORT] {
+        touch(&mut cluster, OTHER, mapping);
+        assert_eq!(given(&cluster, OTHER, mapping), [Rights::Read]);
+    }
+    assert_eq!(cluster.sent.len(), 0);
+}
+
+/// A purge of the prefix says nothing of the whole page.
+#[test]
+fn e11_after_a_short_purge_a_publication_serves_whole_views() {
+    let (mut cluster, segment) = cluster();
+    touch(&mut cluster, OTHER, OLD);
+    purge(&mut cluster, OTHER, segment, true);
+    publish(&mut cluster, HOME, segment, 1);
+    cluster.forget();
+    touch(&mut cluster, OTHER, OLD);
+    touch(&mut cluster, OTHER, NEXT_SHORT);
+    assert_eq!(cluster.sent.len(), 0);
+    touch(&mut cluster, OTHER, OLD_SHORT);
+    assert_eq!(cluster.sent.len(), 2, "the prefix is asked for");
+    assert_eq!(given(&cluster, OTHER, OLD_SHORT), [Rights::Read]);
+}
+
+/// A newer publication that overtakes the answer has what the answer has.
+#[test]
+fn e4_an_answer_that_a_publication_overtakes_serves_what_waits() {
+    for mapping in [OLD, OLD_SHORT] {
+        let (mut cluster, segment) = cluster();
+        purge(&mut cluster, OTHER, segment, false);
+        let is_answer = is_copy_for(OTHER);
+        fault(&mut cluster, OTHER, mapping);
+        cluster.deliver(|to, message| !is_answer(to, message));
+        let answer = cluster.lost.pop().expect("it was asked for");
+        publish(&mut cluster, HOME, segment, 1);
+        cluster.forget();
+        cluster.deliver_late(&answer);
+        assert_eq!(given(&cluster, OTHER, mapping), [Rights::Read]);
+        assert!(cluster.fills(OTHER).is_empty(), "it is older");
+    }
+}
+
+/// An answer of the prefix makes the rest of the page no newer.
+#[test]
+fn e4_a_whole_page_is_not_served_by_an_answer_of_its_prefix() {
+    let (mut cluster, segment) = cluster();
+    let is_copy = is_copy_for(OTHER);
+    ask_to_publish(&mut cluster, HOME, segment, 1);
+    cluster.deliver(|to, message| !is_copy(to, message));
+    purge(&mut cluster, OTHER, segment, false);
+    fault(&mut cluster, OTHER, OLD_SHORT);
+    cluster.deliver(|to, message| !is_copy(to, message));
+    // The publication, which is whole, and the prefix, which was asked for later.
+    let came = core::mem::take(&mut cluster.lost);
+    assert_eq!(came.len(), 2);
+    came.iter().for_each(|late| cluster.deliver_late(late));
+    assert_eq!(given(&cluster, OTHER, OLD_SHORT), [Rights::Read]);
+    fault(&mut cluster, OTHER, OLD);
+    assert!(given(&cluster, OTHER, OLD).is_empty());
+    cluster.forget();
+    cluster.settle();
+    assert_eq!(given(&cluster, OTHER, OLD), [Rights::Read]);
+}
+
+/// What was announced after a purge is asked for once.
+#[test]
+fn e4_pages_announced_after_a_purge_are_here_at_the_access() {
+    let (mut cluster, segment) = cluster();
+    touch(&mut cluster, OTHER, OLD);
+    purge(&mut cluster, OTHER, segment, false);
+    publish(&mut cluster, HOME, segment, 1);
+    cluster.forget();
+    page_out(&mut cluster, OTHER, segment, Advice::WillNeed);
+    assert_eq!(cluster.sent.len(), 2);
+    touch(&mut cluster, OTHER, OLD);
+    assert_eq!(given(&cluster, OTHER, OLD), [Rights::Read]);
+    assert_eq!(cluster.sent.len(), 2);
+}
+
 /// A run of three pages is under way when its first page is published anew: the two other pages come
 /// all the same, and nobody asks for ever for a publication that its sender no longer has.
 #[test]
 fn a_run_that_a_shorter_publication_overtakes_is_asked_for_no_more() {
     let (mut cluster, segment) = cluster();
-    let (first, count) = (PageIndex(0), PageCount(3));
-    let short = false;
-    let request = Request::Publish {
-        segment,
-        first,
-        count,
-        short,
-        waits: false,
-    };
-    cluster.ask(HOME, request);
+    ask_to_publish(&mut cluster, HOME, segment, 3);
     let mut pages = 0;
     cluster.deliver(|to, message| {
         let is_page = to == OTHER && matches!(message, Message::PolicyPage(_));

@@ -4,7 +4,7 @@
 use super::backing::release_keepers;
 use super::context::PageContext;
 use super::messages::{Body, Pass, Refresh, Run, Stamp, Want, Wish};
-use super::page::{Page, Passing, Valid, Wanted};
+use super::page::{Page, Passing, Unanswered, Valid, Wanted};
 use super::refresh::part;
 use super::{HOLD, HOPS, QUEUE, RUN, Views};
 use crate::effect::{Effect, Mappings, Rights, Source};
@@ -90,6 +90,20 @@ impl PageContext<'_, '_> {
         }
         if let Some(wish) = wish {
             self.open(wish);
+        }
+    }
+
+    /// What was asked for before a purge may be older than what was stored before it: threads that
+    /// still wait are asked for anew (INV-purge-finds).
+    pub(super) fn ask_after_purge(&mut self, short: bool) {
+        let timer = self.timer();
+        let (page, cx) = self.parts();
+        let purge = Unanswered::since(cx.last_request(), short, page.unanswered.as_ref());
+        page.unanswered = Some(purge);
+        // The consistent copy itself is never old.
+        if let Some(want) = page.want.take_if(|want| want.wish < Wish::Move) {
+            cx.end(&want.backoff, timer);
+            self.ask();
         }
     }
 
@@ -329,6 +343,7 @@ impl PageContext<'_, '_> {
         page.kept = page.wish(renews).map(|_| cx.now + HOLD);
         let version = Version(page.version);
         (page.census, page.elected, page.lost) = (None, None, None);
+        page.unanswered = None;
         cx.emit(Event::Owned {
             segment,
             page: index,

@@ -62,6 +62,7 @@ impl PageContext<'_, '_> {
         }
         (page.valid, page.blank) = (Valid::Whole, true);
         (page.prefix_purged, page.purged) = (false, false);
+        page.unanswered = None;
         self.drop_arriving();
         self.fill(Source::Zero);
         self.serve();

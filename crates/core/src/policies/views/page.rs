@@ -33,6 +33,9 @@ pub(super) struct Page {
     /// A process purged the page. Where the consistent copy is, data-driven views wait for the next
     /// publication; elsewhere, only what is newer is of use, and answers to later requests.
     pub(super) purged: bool,
+    /// What demand-driven views wait for since a purge elsewhere.
+    #[serde(default)]
+    pub(super) unanswered: Option<Unanswered>,
     /// Of the newest contents seen.
     pub(super) stamp: Stamp,
     /// The latest move known, and where it led.
@@ -96,6 +99,44 @@ pub(super) struct Passing {
     pub(super) keepers: NodeSet,
 }
 
+/// A purge on a node without the consistent copy, until an answer has come to a request made after it
+/// (INV-purge-finds). Only of such an answer it is certain that it has what was stored before the
+/// purge: a publication, the refresh of a move and a second answer to a request that was repeated may
+/// have been under way for longer. They fill the frame, and data-driven views show them;
+/// demand-driven views wait.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Unanswered {
+    /// Views of the prefix, and of the whole page, wait. A purge of the prefix leaves those of the whole
+    /// page alone.
+    prefix: bool,
+    whole: bool,
+    /// The last request of this node before the purge.
+    before: RequestId,
+    /// Of the newest contents that have come since, and of the newest whole ones: a newer prefix
+    /// leaves the rest of the page as old as those.
+    newest: Stamp,
+    newest_whole: Stamp,
+}
+
+impl Unanswered {
+    /// After a purge of a page or of its prefix. What has not been answered since an earlier one, waits
+    /// for an answer to a request after this one.
+    pub(super) fn since(before: RequestId, short: bool, earlier: Option<&Self>) -> Self {
+        Self {
+            prefix: true,
+            whole: !short || earlier.is_some_and(|earlier| earlier.whole),
+            before,
+            newest: Stamp::default(),
+            newest_whole: Stamp::default(),
+        }
+    }
+
+    /// Whether demand-driven views, short or not, must not show what is here.
+    fn hides(&self, short: bool) -> bool {
+        if short { self.prefix } else { self.whole }
+    }
+}
+
 /// A request of this node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Wanted {
@@ -115,6 +156,7 @@ impl Page {
             valid: Valid::Nothing,
             prefix_purged: false,
             purged: false,
+            unanswered: None,
             stamp: Stamp::default(),
             version: 0,
             hint: home,
@@ -169,10 +211,48 @@ impl Page {
         if self.holds {
             return !(view.data_driven && self.purged);
         }
+        let unanswered = self.unanswered.as_ref();
+        if !view.data_driven && unanswered.is_some_and(|purge| purge.hides(view.short)) {
+            return false;
+        }
         match view.short {
             true => self.shown() >= Valid::Prefix && !self.prefix_purged,
             false => self.shown() == Valid::Whole,
         }
+    }
+
+    /// New contents are in the frame.
+    pub(super) fn came(&mut self, stamp: Stamp, whole: bool) {
+        let Some(purge) = &mut self.unanswered else {
+            return;
+        };
+        purge.newest = stamp;
+        if whole {
+            purge.newest_whole = stamp;
+        }
+        // An answer has brought the prefix, and these are newer than that answer.
+        if whole && !purge.prefix {
+            self.unanswered = None;
+        }
+    }
+
+    /// An answer to a request has come. Its contents are in the frame now, or newer ones were there, which
+    /// have all that it has. Returns whether demand-driven views may show more than before.
+    pub(super) fn answered(&mut self, request: RequestId, stamp: Stamp) -> bool {
+        let shows_rest = self.shown() == Valid::Whole;
+        let Some(purge) = &mut self.unanswered else {
+            return false;
+        };
+        if request <= purge.before || purge.newest < stamp {
+            return false;
+        }
+        purge.prefix = false;
+        // The rest of the page is newer than the answer when it comes, if it is not here.
+        purge.whole &= shows_rest && purge.newest_whole < stamp;
+        if !purge.whole {
+            self.unanswered = None;
+        }
+        true
     }
 
     /// What threads that wait here want; none if all wait for a refresh to pass.

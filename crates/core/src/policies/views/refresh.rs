@@ -170,6 +170,7 @@ impl Views {
             let refresh = Refresh {
                 page,
                 stamp,
+                answers: RequestId::NONE,
                 ..*last
             };
             self.at(cx, page).take(&refresh);
@@ -295,6 +296,9 @@ impl PageContext<'_, '_> {
         let same = refresh.stamp == page.stamp && !page.purged;
         let grows = same && page.shown() < valid(refresh);
         if !(is_new || grows) {
+            if page.answered(refresh.answers, refresh.stamp) {
+                self.serve();
+            }
             return self.cx.emit(Event::Stale {});
         }
         if !answers && self.views.needs_none_of(run) {
@@ -339,6 +343,8 @@ impl PageContext<'_, '_> {
         page.veiled = Some(shown).filter(|shown| page.veiled.is_some() && *shown < page.valid);
         (page.prefix_purged, page.purged) = (false, false);
         (page.stamp, page.seen) = (new, cx.now);
+        page.came(new, valid(refresh) == Valid::Whole);
+        page.answered(refresh.answers, new);
         let page = index;
         cx.emit(Event::CopyArrived { segment, page });
         self.views.watches.changed(self.cx, (segment, page));

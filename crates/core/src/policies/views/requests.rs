@@ -12,6 +12,13 @@ use pagemesh_wire::local::{Advice, View};
 use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{ClientId, NodeId, PageIndex, Ticket};
 
+/// The view of the whole page that may be old.
+const WHOLE: View = View {
+    consistent: false,
+    short: false,
+    data_driven: false,
+};
+
 impl Views {
     /// Does what a process asks for.
     pub(super) fn requested(
@@ -143,7 +150,7 @@ impl Views {
         let mut runs: Vec<(NodeId, PageIndex, u32)> = Vec::new();
         for index in (first.0..first.0 + count).map(PageIndex) {
             let page = self.page(cx, index);
-            if page.holds || page.shown() == Valid::Whole {
+            if page.serves(WHOLE) {
                 continue;
             }
             let hint = page.hint;
@@ -174,6 +181,13 @@ impl Views {
 impl PageContext<'_, '_> {
     /// Drops or hides copies, so that the next access sees newer contents (E4).
     fn purge(&mut self, short: bool) {
+        self.drop_copy(short);
+        if !self.page().holds {
+            self.ask_after_purge(short);
+        }
+    }
+
+    fn drop_copy(&mut self, short: bool) {
         let page = self.page();
         page.purged = true;
         if page.valid == Valid::Nothing {
