@@ -101,6 +101,17 @@ struct Host {
     steps: u32,
     /// The greatest values seen, by page and word.
     seen: BTreeMap<(PageIndex, usize), u64>,
+    /// What had been stored to a page when its prefix, or all of it, was last purged here, by the number
+    /// of words.
+    purged: BTreeMap<(PageIndex, usize), u64>,
+}
+
+impl Host {
+    /// A death has made older contents the newest that are left.
+    fn forget(&mut self) {
+        self.seen.clear();
+        self.purged.clear();
+    }
 }
 
 /// All of it.
@@ -171,6 +182,7 @@ impl Cluster {
                 locked: None,
                 steps: 0,
                 seen: BTreeMap::new(),
+                purged: BTreeMap::new(),
             });
             cluster.schedule(1_000 + host as u64, Event::Deadline(host));
             let begins = cluster.dice.between(10_000_000, 30_000_000);
@@ -265,7 +277,7 @@ impl Cluster {
                     self.last.insert(page, None);
                 }
                 for host in &mut self.hosts {
-                    host.seen.clear();
+                    host.forget();
                 }
                 Ok(())
             }
@@ -457,6 +469,9 @@ impl Cluster {
             for (word, value) in frame.into_iter().enumerate().take(words) {
                 self.check_load(host, (page, word), value)?;
             }
+            if view > 0 && !VIEWS[view].data_driven {
+                self.check_purged(host, page, &frame[..words])?;
+            }
             self.seen.loads += 1;
         }
         self.done(host);
@@ -539,7 +554,10 @@ impl Cluster {
                     }
                 }
                 match self.hosts[host].step {
-                    Some((Step::Purge(..), _)) => self.seen.purges += 1,
+                    Some((Step::Purge(page, short), _)) => {
+                        self.purged(host, page, short);
+                        self.seen.purges += 1;
+                    }
                     Some((Step::Leave, _)) => {
                         self.hosts[host].left = true;
                         self.seen.left += 1;
@@ -557,7 +575,8 @@ impl Cluster {
                         self.hosts[host].locked = Some((page, began + PIN_LEASE));
                         self.seen.locked += 1;
                     }
-                    Some((Step::Unlock(_) | Step::PageOut(..), _)) => {}
+                    Some((Step::PageOut(page, short), _)) => self.purged(host, page, short),
+                    Some((Step::Unlock(_), _)) => {}
                     _ => self.seen.published += 1,
                 }
                 self.done(host);

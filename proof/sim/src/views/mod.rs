@@ -3,6 +3,7 @@
 //! Checked after every step (docs/memory-model.md, "Views"):
 //! - one living node at most may store to a page, and its frame has the last store;
 //! - a value that a load returns was stored, and no thread sees a page go back, until a node dies;
+//! - after a purge, views on demand show what was stored before it (INV-purge-finds), until a node dies;
 //! - the pages of a publication of several change together;
 //! - every access on demand ends;
 //! - where no node dies, every copy has the last publication when all is quiet;
@@ -35,6 +36,8 @@ pub enum ViewsMistake {
     PrefixFillsAll,
     /// A purge drops a copy that a holder counts on.
     ReplicaPurged,
+    /// A purge drops no copy.
+    PurgeForgotten,
 }
 
 /// The options of a run.

@@ -69,6 +69,20 @@ fn a_replica_that_is_purged_is_found() {
 }
 
 #[test]
+fn a_purge_that_drops_nothing_is_found() {
+    let found = (0..40).any(|seed| {
+        let run = ViewsRun {
+            seed,
+            profile: Profile::Calm,
+            replicas: 0,
+            planted: Some(ViewsMistake::PurgeForgotten),
+        };
+        views(run).is_err_and(|why| why.contains("INV-purge-finds"))
+    });
+    assert!(found);
+}
+
+#[test]
 fn planted_mistakes_are_found() {
     let mistakes = [
         ViewsMistake::StaysWritable,

@@ -118,6 +118,36 @@ impl Cluster {
         Ok(())
     }
 
+    /// A host has purged a page, or its prefix.
+    pub(super) fn purged(&mut self, host: usize, page: PageIndex, short: bool) {
+        // A death may have left open what was stored last.
+        let stored = self
+            .last
+            .get(&page)
+            .copied()
+            .unwrap_or(Some(0))
+            .unwrap_or(0);
+        for words in 1..=if short { 1 } else { 2 } {
+            self.hosts[host].purged.insert((page, words), stored);
+        }
+    }
+
+    /// INV-purge-finds: what was stored before a purge is found after it.
+    pub(super) fn check_purged(&self, host: usize, page: PageIndex, words: &[u64]) -> Check {
+        let stored = self.hosts[host].purged.get(&(page, words.len()));
+        let stored = stored.copied().unwrap_or(0);
+        match words.iter().find(|value| **value < stored) {
+            None => Ok(()),
+            Some(value) => {
+                let why = format!(
+                    "h{} loads {value} of {page}, {stored} was stored before its purge",
+                    host + 1
+                );
+                Err(format!("INV-purge-finds: {why}"))
+            }
+        }
+    }
+
     /// The consistent copy has the last store.
     pub(super) fn check_latest(&mut self, host: usize, page: PageIndex) -> Check {
         self.check_survives(host, page)?;

@@ -77,7 +77,9 @@ impl Driver for Cluster {
         for (_, page) in pages.iter() {
             self.memory(turn.host).fill(page, source, turn.behind)?;
             if source == Source::Zero {
-                self.hosts[turn.host].seen.retain(|(at, _), _| *at != page);
+                let host = &mut self.hosts[turn.host];
+                host.seen.retain(|(at, _), _| *at != page);
+                host.purged.retain(|(at, _), _| *at != page);
             }
         }
         self.seen.runs += u64::from(pages.count > 1);
@@ -160,7 +162,7 @@ impl Driver for Cluster {
                 self.seen.regained += 1;
                 // The newest copy left may be older than what its readers saw of the holder.
                 for host in &mut self.hosts {
-                    host.seen.clear();
+                    host.forget();
                 }
             }
             _ => {}

@@ -3,7 +3,8 @@
 //!
 //! Checked in every state (docs/memory-model.md, "Views"): one living host may store; a load of the
 //! consistent copy finds the last store; a load of an inconsistent copy finds something that was
-//! stored, and nothing older than this host has seen before; after a death nothing older than the
+//! stored, and nothing older than this host has seen before, nor, on demand, than what was stored before
+//! its last purge (INV-purge-finds); after a death nothing older than the
 //! newest copy left; from every state all programs can end; and in the end all copies are those that
 //! were published last.
 

@@ -87,6 +87,9 @@ struct Golden {
     kept: Option<u64>,
     /// The greatest values that each host has seen, by word.
     seen: Vec<[u64; 2]>,
+    /// What had been stored when each host last purged the prefix, and the whole page: views on
+    /// demand show nothing older.
+    purged: Vec<[u64; 2]>,
     /// A host has died.
     death: bool,
 }

@@ -42,6 +42,7 @@ impl World {
                 published: 0,
                 kept: (setting.replicas > 0).then_some(0),
                 seen: vec![[0; 2]; hosts],
+                purged: vec![[0; 2]; hosts],
                 death: false,
             },
             luck: Luck::default(),

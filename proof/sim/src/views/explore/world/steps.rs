@@ -25,6 +25,7 @@ impl World {
         // A newer copy may be a part of the page only, and of less use than the replica.
         self.golden.floor = self.golden.kept.unwrap_or_else(|| self.newest_copy());
         self.golden.seen.fill([0; 2]);
+        self.golden.purged.fill([0; 2]);
     }
 
     pub(super) fn holds(&self, host: usize) -> bool {
@@ -84,8 +85,8 @@ impl World {
             None => {
                 self.request(host, op)?;
                 self.threads[number].at += 1;
-                if self.golden.death && matches!(op, Op::Purge(_)) {
-                    self.golden.seen[host] = [0; 2];
+                if let Op::Purge(short) = op {
+                    self.purged(host, short);
                 }
             }
         }
@@ -93,6 +94,18 @@ impl World {
             self.golden.floor = self.golden.floor.min(self.newest_copy());
         }
         Ok(())
+    }
+
+    /// A host has purged the page, or its prefix.
+    fn purged(&mut self, host: usize, short: bool) {
+        let golden = &mut self.golden;
+        if golden.death {
+            golden.seen[host] = [0; 2];
+        }
+        let stored = golden.last.unwrap_or(0);
+        let purged = &mut golden.purged[host];
+        let views = if short { 1 } else { 2 };
+        purged[..views].fill(stored);
     }
 
     pub(super) fn op(&self, number: usize) -> (usize, Op) {
@@ -156,6 +169,9 @@ impl World {
         } else {
             let words = if VIEWS[view].short { 1 } else { 2 };
             self.check_seen(host, &frame[..words])?;
+            if !VIEWS[view].data_driven {
+                self.check_purged(host, &frame[..words])?;
+            }
         }
         self.threads[number].at += 1;
         Ok(())
@@ -177,6 +193,21 @@ impl World {
         }
         golden.last = Some(found);
         Ok(())
+    }
+
+    /// INV-purge-finds: what was stored before a purge is found after it.
+    fn check_purged(&self, host: usize, words: &[u64]) -> Check {
+        let stored = self.golden.purged[host][words.len() - 1];
+        match words.iter().find(|value| **value < stored) {
+            None => Ok(()),
+            Some(value) => {
+                let why = format!(
+                    "h{} loads {value}, {stored} was stored before its purge",
+                    host + 1
+                );
+                Err(format!("INV-purge-finds: {why}"))
+            }
+        }
     }
 
     fn check_seen(&mut self, host: usize, words: &[u64]) -> Check {
