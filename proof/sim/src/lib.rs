@@ -48,6 +48,11 @@ mod upgrade;
 mod views;
 mod ways;
 mod witness;
+
+/// Simulated clusters are cloned and dropped all the time.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 mod workload;
 mod world;
 

@@ -9,6 +9,10 @@ mod sim;
 mod soak;
 mod tidy;
 
+/// Simulated clusters are cloned and dropped all the time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The tasks of PageMesh's builders")]
 struct Arguments {

@@ -9,10 +9,10 @@ use std::fmt::Write as _;
 /// Runs of a program between two barriers.
 const RUNS: usize = 200;
 
-/// Runs of each program in each shape: `PAGEMESH_LITMUS_ROUNDS`, or two thousand.
+/// Runs of each program in each shape: `PAGEMESH_LITMUS_ROUNDS`, or a thousand.
 fn rounds() -> usize {
     let given = std::env::var("PAGEMESH_LITMUS_ROUNDS").ok();
-    given.map_or(2_000, |text| text.parse().expect("a number of rounds"))
+    given.map_or(1_000, |text| text.parse().expect("a number of rounds"))
 }
 
 /// Places on different pages or on the same one, under either manager, with a
