@@ -1,6 +1,6 @@
 //! Hosts with a thread each, and the network between them, in one queue of events.
 
-use super::host::Memory;
+use super::host::{Memory, Words};
 use super::{ViewsRun, ViewsSeen};
 use crate::dice::Dice;
 use crate::network::{Network, legible};
@@ -103,7 +103,7 @@ struct Host {
     seen: BTreeMap<(PageIndex, usize), u64>,
     /// What had been stored to a page when its prefix, or all of it, was last purged here, by the number
     /// of words.
-    purged: BTreeMap<(PageIndex, usize), u64>,
+    purged: BTreeMap<(PageIndex, usize), Words>,
 }
 
 impl Host {
@@ -123,7 +123,7 @@ pub(super) struct Cluster {
     options: ViewsRun,
     /// The last store to each page, and the last publication of it; none when a death left open
     /// which it is.
-    last: BTreeMap<PageIndex, Option<u64>>,
+    last: BTreeMap<PageIndex, Option<Words>>,
     published: BTreeMap<PageIndex, u64>,
     /// What is on a second node, as its publisher was told.
     kept: BTreeMap<PageIndex, u64>,
@@ -459,7 +459,7 @@ impl Cluster {
             self.check_locks(host, page)?;
             self.value += 1;
             self.hosts[host].memory.store(page, self.value);
-            self.last.insert(page, Some(self.value));
+            self.last.insert(page, Some([self.value; 2]));
             self.seen.stores += 1;
         } else {
             let frame = self.hosts[host].memory.frame(page);
@@ -567,7 +567,7 @@ impl Cluster {
                     Some((Step::Publish(page, ..), _)) => {
                         let holds = self.hosts[host].memory.is_writable(page);
                         if let Some(Some(last)) = self.last.get(&page).filter(|_| holds) {
-                            self.published.insert(page, *last);
+                            self.published.insert(page, last[0]);
                         }
                         self.seen.published += 1;
                     }

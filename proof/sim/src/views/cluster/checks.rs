@@ -1,6 +1,6 @@
 //! What a run checks: loads that a model allows, what has arrived in the end, and what survives.
 
-use super::{Cluster, GIVES_UP, PAGES, PATIENCE, RUN, Step};
+use super::{Cluster, GIVES_UP, PAGES, PATIENCE, RUN, Step, Words};
 use crate::plan::Profile;
 use crate::small::Check;
 use pagemesh_core::{Rights, Time};
@@ -120,13 +120,8 @@ impl Cluster {
 
     /// A host has purged a page, or its prefix.
     pub(super) fn purged(&mut self, host: usize, page: PageIndex, short: bool) {
-        // A death may have left open what was stored last.
-        let stored = self
-            .last
-            .get(&page)
-            .copied()
-            .unwrap_or(Some(0))
-            .unwrap_or(0);
+        // A death may have left open what was stored last. Then the prefix may be newer than the rest.
+        let stored = self.last.get(&page).copied().flatten().unwrap_or_default();
         for words in 1..=if short { 1 } else { 2 } {
             self.hosts[host].purged.insert((page, words), stored);
         }
@@ -135,10 +130,11 @@ impl Cluster {
     /// INV-purge-finds: what was stored before a purge is found after it.
     pub(super) fn check_purged(&self, host: usize, page: PageIndex, words: &[u64]) -> Check {
         let stored = self.hosts[host].purged.get(&(page, words.len()));
-        let stored = stored.copied().unwrap_or(0);
-        match words.iter().find(|value| **value < stored) {
+        let stored = stored.copied().unwrap_or_default();
+        let mut words = words.iter().zip(stored);
+        match words.find(|(value, stored)| *value < stored) {
             None => Ok(()),
-            Some(value) => {
+            Some((value, stored)) => {
                 let why = format!(
                     "h{} loads {value} of {page}, {stored} was stored before its purge",
                     host + 1
@@ -151,11 +147,10 @@ impl Cluster {
     /// The consistent copy has the last store.
     pub(super) fn check_latest(&mut self, host: usize, page: PageIndex) -> Check {
         self.check_survives(host, page)?;
-        let frame = self.hosts[host].memory.frame(page);
-        let found = frame.map_or(0, |frame| frame[0]);
-        match self.last.entry(page).or_insert(Some(0)) {
+        let found = self.hosts[host].memory.frame(page).unwrap_or_default();
+        match self.last.entry(page).or_insert(Some(Words::default())) {
             Some(last) if *last != found => Err(format!(
-                "h{} has {found} in the consistent copy of {page}, {last} was stored last",
+                "h{} has {found:?} in the consistent copy of {page}, {last:?} was stored last",
                 host + 1
             )),
             last => {
