@@ -1,8 +1,8 @@
 //! Policy `views`, one message at a time: what each access costs, and who is served when.
 
-use crate::common::{CLIENT, Cluster};
+use crate::common::{CLIENT, Cluster, MAPPING};
 use core::time::Duration;
-use pagemesh_core::{Effect, Input, Reply, Request, Rights};
+use pagemesh_core::{Effect, Input, Reply, Request, Rights, Source};
 use pagemesh_wire::local::{Advice, View};
 use pagemesh_wire::peer::{Access, Message, Policy};
 use pagemesh_wire::{MappingId, NodeId, PageCount, PageIndex, SegmentId, Ticket};
@@ -277,6 +277,67 @@ fn a_run_is_published_only_where_all_of_it_is() {
 /// Whether the message is a copy for this node, which tests let come late.
 fn is_copy_for(node: NodeId) -> impl Fn(NodeId, &Message) -> bool {
     move |to, message| to == node && matches!(message, Message::PolicyPage(_))
+}
+
+/// The second node gives the consistent copy to the third one, and nobody gets it.
+fn give_in_vain(cluster: &mut Cluster) {
+    cluster.touch(OTHER, 0, Access::Write);
+    fault(cluster, THIRD, MAPPING);
+    cluster.pass_with(Duration::from_millis(1), |_, message| {
+        !matches!(message, Message::PolicyPage(_))
+    });
+    cluster.forget();
+}
+
+/// What a node has given away is the newest copy that is left if it did not arrive: a purge hides it.
+#[test]
+fn a_purge_leaves_what_did_not_arrive() {
+    for hears_first in [false, true] {
+        let (mut cluster, segment) = cluster();
+        give_in_vain(&mut cluster);
+        cluster.kill(THIRD);
+        if hears_first {
+            let asks = |message: &Message| matches!(message, Message::Policy(_));
+            cluster.pass_with(Duration::from_secs(8), |to, message| {
+                to != HOME || !asks(message)
+            });
+        }
+        purge(&mut cluster, OTHER, segment, false);
+        cluster.pass(Duration::from_secs(8));
+        touch(&mut cluster, HOME, MAPPING);
+        assert_eq!(cluster.fills(HOME), [Source::Payload], "{hears_first}");
+    }
+}
+
+/// Once it has arrived, it is a copy like others.
+#[test]
+fn what_a_purge_has_hidden_is_dropped_when_it_arrives() {
+    let (mut cluster, segment) = cluster();
+    give_in_vain(&mut cluster);
+    purge(&mut cluster, OTHER, segment, false);
+    let dropped = |cluster: &Cluster| {
+        let dropped = |effect: &Effect| matches!(effect, Effect::Evict { keep: false, .. });
+        let mut done = cluster.done.iter();
+        done.any(|(node, effect)| *node == OTHER && dropped(effect))
+    };
+    assert!(!dropped(&cluster));
+    cluster.pass(Duration::from_secs(1));
+    assert!(dropped(&cluster));
+    assert!(cluster.mapped(THIRD));
+}
+
+/// A node leaves after what it has given away is where others find it.
+#[test]
+fn a_node_leaves_after_what_did_not_arrive_has_a_holder() {
+    let (mut cluster, _) = cluster();
+    give_in_vain(&mut cluster);
+    cluster.kill(THIRD);
+    let ticket = cluster.ask(OTHER, Request::Leave);
+    cluster.pass(Duration::from_secs(8));
+    assert_eq!(cluster.reply(ticket), Some(&Reply::Done));
+    assert_eq!(cluster.fills(HOME), [Source::Payload]);
+    touch(&mut cluster, HOME, MAPPING);
+    assert!(cluster.mapped(HOME));
 }
 
 /// A request that was repeated has two answers. The second one was made before what another node

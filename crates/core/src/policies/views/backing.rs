@@ -14,7 +14,7 @@ impl PageContext<'_, '_> {
     /// This node has the consistent copy, and its backup may not.
     pub(super) fn replicate(&mut self) {
         if !self.views.replicas.on {
-            return;
+            return self.views.ask_for_orphans(self.cx);
         }
         self.materialize();
         let (index, stamp) = (self.index, self.page().stamp);
@@ -27,13 +27,14 @@ impl PageContext<'_, '_> {
 
     /// The consistent copy goes from here to another node: this one keeps what it gives.
     pub(super) fn keep_given(&mut self, to: NodeId) {
-        if !self.views.replicas.on {
-            return;
-        }
         let (me, index, backup) = (self.cx.me(), self.index, self.views.replicas.backup());
         let page = self.page();
         (page.keeps, page.veiled) = (Some(to), None);
         page.kept_at = page.version.saturating_sub(1);
+        if !self.views.replicas.on {
+            return;
+        }
+        let page = self.page();
         let (stamp, giver) = (page.stamp, page.giver.take());
         let nodes = [backup, giver].into_iter().flatten();
         let nodes: NodeSet = nodes.filter(|node| *node != to && *node != me).collect();
@@ -61,10 +62,10 @@ impl Views {
 
     /// Asks for what lost its holder, and names what the backup lacks.
     pub(super) fn pump_replicas(&mut self, cx: &mut Cx<'_>) {
+        self.ask_for_orphans(cx);
         if !self.replicas.on {
             return;
         }
-        self.ask_for_orphans(cx);
         let (replicas, held) = self.replicas();
         if let Some(again) = replicas.pump(cx, held) {
             self.arm(cx, again);
@@ -142,9 +143,6 @@ impl Views {
 
     /// A member is gone: what it kept, and what was kept for it, is another's from now on.
     pub(super) fn replica_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        if !self.replicas.on {
-            return;
-        }
         for (index, page) in &mut self.pages {
             page.giver = page.giver.filter(|giver| *giver != node);
             if page.keeps == Some(node) && !page.holds {

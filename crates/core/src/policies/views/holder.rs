@@ -366,6 +366,7 @@ impl PageContext<'_, '_> {
             release_keepers(self.cx, id, &passing);
             let (replicas, held) = self.views.replicas();
             replicas.settle(self.cx, held);
+            self.given();
         }
     }
 

@@ -56,6 +56,16 @@ impl PageContext<'_, '_> {
         self.has_holder();
     }
 
+    /// The consistent copy has arrived where this node has sent it, or went on from there. Without a
+    /// replica, nobody counts on the copy here any more.
+    pub(super) fn given(&mut self) {
+        let replicas = self.views.replicas.on;
+        let page = self.page();
+        if !replicas && page.keeps.is_some() && page.passing.is_none() {
+            self.unkeep();
+        }
+    }
+
     /// A page that was kept for a node that is gone has another holder.
     fn has_holder(&mut self) {
         if self.views.replicas.orphans.remove(&self.index) {
@@ -141,11 +151,11 @@ impl Views {
     /// This node leaves: those that count on it must find another backup first. Returns how much is
     /// left.
     pub(super) fn give_back(&mut self, cx: &mut Cx<'_>) -> usize {
+        let mut left = self.replicas.orphans.len();
         if !self.replicas.on {
-            return 0;
+            return left;
         }
         let mut holders: SortedMap<NodeId, Vec<PageIndex>> = SortedMap::new();
-        let mut left = self.replicas.orphans.len();
         for (index, page) in &self.pages {
             if let Some(holder) = page.keeps.filter(|_| !page.holds)
                 && cx.is_alive(holder)

@@ -28,8 +28,11 @@ impl Views {
                 "the place of its programs at a board or pipe: others were told that they ended";
             return Some(lost.into());
         }
-        let is_here = |page: &Page| page.holds || page.passing.is_some();
-        let here = self.pages.iter().filter(|(_, page)| is_here(page));
+        let orphans = &self.replicas.orphans;
+        let is_here = |(index, page): &(&PageIndex, &Page)| {
+            page.holds || page.passing.is_some() || orphans.contains(index)
+        };
+        let here = self.pages.iter().filter(is_here);
         let pages: Vec<PageIndex> = here.map(|(index, _)| *index).collect();
         (!pages.is_empty()).then(|| named(&pages))
     }

@@ -69,7 +69,8 @@ pub(super) struct Page {
     /// `renews`): they are nobody's copy.
     #[serde(default)]
     pub(super) blank: bool,
-    /// This holder counts on the copy here.
+    /// This holder counts on the copy here: the page is its replica, or was given to it and has perhaps
+    /// not arrived.
     #[serde(default)]
     pub(super) keeps: Option<NodeId>,
     /// How often the page had moved when that was so last.
@@ -82,7 +83,7 @@ pub(super) struct Page {
     /// show.
     #[serde(default)]
     pub(super) veiled: Option<Valid>,
-    /// The holder is gone, and the copy here was its replica: this node wants to be the holder.
+    /// The holder is gone, and counted on the copy here: this node wants to be the holder.
     #[serde(default)]
     pub(super) orphaned: bool,
 }

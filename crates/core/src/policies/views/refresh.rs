@@ -325,6 +325,7 @@ impl PageContext<'_, '_> {
             page.locks.clear();
             self.evict(false);
         }
+        self.given();
     }
 
     /// New contents are in the frame.

@@ -5,7 +5,8 @@
 //!   publication to the backup (`Keep`) until that has it (`Kept`).
 //! - A copy that is kept ([`kept`](super::kept)) stays in its frame when programs purge it: it is *veiled* from their views.
 //! - A holder that gives the consistent copy away keeps what it gave, until the new holder's backup has
-//!   it; and its own backup does so until the copy has arrived.
+//!   it; and its own backup does so until the copy has arrived. In a segment without replicas the giver
+//!   keeps it until then, too: if the receiver is gone first, nobody else may have it.
 //! - Pages that never moved are zeros until they are published. Their home asks its backup to answer
 //!   for them (`Zeros`) when all else is kept; a node that answers for a home that is gone looks for
 //!   a backup of its own. So a page that is found nowhere, and that nobody has seen move, is zeros, not lost.
@@ -53,7 +54,7 @@ pub(super) struct Replicas {
     pub(super) zeros: Zeros,
     /// Requests that wait until these pages are kept.
     waiting: Vec<(Ticket, ClientId, PageIndex, u32)>,
-    /// Pages kept here whose holder is gone.
+    /// Pages kept here whose holder is gone; also in a segment without replicas.
     pub(super) orphans: BTreeSet<PageIndex>,
     /// Nodes that leave: they keep nothing more.
     leavers: NodeSet,
