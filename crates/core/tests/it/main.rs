@@ -6,6 +6,7 @@ mod bounds;
 mod capabilities;
 mod common;
 mod election;
+mod holds;
 mod keys;
 mod numbers;
 mod one_to_many;

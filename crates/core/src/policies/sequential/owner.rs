@@ -242,7 +242,8 @@ impl PageHere<'_, '_> {
         let stays = self.is_held() || self.page.rights > Rights::None && !self.may_leave();
         if stays || !self.notes.is_kept() {
             // Loads under the hold wait for no other node: the writer waits for the hold.
-            if self.is_held() && self.page.filled && self.page.rights == Rights::None {
+            let has_contents = self.page.filled || self.page.pristine;
+            if self.is_held() && has_contents && self.page.rights == Rights::None {
                 self.grant_loads_only();
             }
             return false;
