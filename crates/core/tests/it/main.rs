@@ -20,3 +20,4 @@ mod standby;
 mod trapping;
 mod upgrade;
 mod views;
+mod views_census;

@@ -146,6 +146,15 @@ impl PageContext<'_, '_> {
         }
     }
 
+    /// The home has heard of a later move: what was answered before that says nothing of it.
+    pub(super) fn end_census(&mut self) {
+        let timer = self.timer();
+        let (page, cx) = self.parts();
+        if let Some(census) = page.census.take() {
+            cx.end(&census.backoff, timer);
+        }
+    }
+
     /// A member that was to answer is gone, and its knowledge with it. All answer anew: they must not
     /// take anything of that node any more, either.
     pub(super) fn search_anew(&mut self) {
@@ -165,17 +174,21 @@ impl PageContext<'_, '_> {
             return;
         };
         cx.end(&census.backoff, timer);
-        if census.version > page.version {
+        let is_news = census.version > page.version;
+        if is_news {
             (page.version, page.hint) = (census.version, census.hint);
         }
         // Where the latest move led to a living node, the copy may have arrived there after that node
-        // answered, and before the giver answered that it passes nothing on. In a second census any
-        // living node that has the copy says so, or there was a later move. Else it was lost on its
-        // way from a node that died.
-        let leads_to_living = census.hint != me && cx.is_alive(census.hint);
-        let may_arrive = leads_to_living && page.counted != page.version;
+        // answered, and before the giver answered that it passes nothing on. Of a move that was known
+        // when the census began, the giver has answered after it: in the next census any living node
+        // that has the copy says so, or there was a later move. Else it was lost on its way from a
+        // node that died. Of a move that is news, nodes may have answered before it.
+        let may_arrive = match page.hint == me {
+            true => is_news,
+            false => cx.is_alive(page.hint) && page.counted != page.version,
+        };
         if census.held || may_arrive {
-            if !census.held {
+            if !census.held && !is_news {
                 page.counted = page.version;
             }
             return;

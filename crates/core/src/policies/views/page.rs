@@ -59,7 +59,7 @@ pub(super) struct Page {
     pub(super) census: Option<Census>,
     /// At the home: who was to become the holder.
     pub(super) elected: Option<NodeId>,
-    /// At the home: the latest move with which a census ended in which no node had the copy.
+    /// At the home: the latest move that was known when a census began in which no node had the copy.
     #[serde(default)]
     pub(super) counted: u64,
     /// At the home: the page is lost with this node; no copy is left.

@@ -316,6 +316,7 @@ impl PageContext<'_, '_> {
             return;
         }
         self.arrived(version);
+        self.end_census();
         let page = self.page();
         (page.version, page.hint, page.elected) = (version, holder, None);
         page.lost = None;
