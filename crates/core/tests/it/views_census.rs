@@ -106,3 +106,27 @@ fn a_census_counts_only_for_moves_known_when_it_began() {
     cluster.pass(ms(1500));
     assert_eq!(grants(&cluster, N1), 1);
 }
+
+/// The last move led to a node that the home has not heard of yet, and does not ask.
+#[test]
+fn a_census_waits_for_a_holder_that_the_home_does_not_know() {
+    let mut cluster = Cluster::new(2);
+    cluster.segment_on([N2, N1], VIEWS, 16);
+    cluster.touch(N1, 0, Access::Write);
+    cluster.pass(ms(1));
+    cluster.cut = Some(|from, to| from == N2 || to == N2);
+    cluster.add_node(0);
+    cluster.segment_on([N3], VIEWS, 16);
+    wants(&mut cluster, N3);
+    cluster.pass(ms(100));
+    assert_eq!(grants(&cluster, N3), 1);
+    cluster.forget();
+    cluster.cut = Some(|from, to| [(N2, N3), (N3, N2)].contains(&(from, to)));
+    wants(&mut cluster, N2);
+    let is_news = |message: &Message| matches!(message, Message::Call { .. });
+    cluster.pass_with(ms(1500), |to, message| to != N2 || !is_news(message));
+    assert_eq!(grants(&cluster, N1) + grants(&cluster, N2), 0);
+    cluster.cut = None;
+    cluster.pass(ms(2500));
+    assert_eq!(grants(&cluster, N2), 1);
+}

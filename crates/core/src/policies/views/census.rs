@@ -182,13 +182,14 @@ impl PageContext<'_, '_> {
         // answered, and before the giver answered that it passes nothing on. Of a move that was known
         // when the census began, the giver has answered after it: in the next census any living node
         // that has the copy says so, or there was a later move. Else it was lost on its way from a
-        // node that died. Of a move that is news, nodes may have answered before it.
+        // node that died. Of a move that is news, nodes may have answered before it. A node that the
+        // home has not heard of yet was not asked.
         let may_arrive = match page.hint == me {
             true => is_news,
-            false => cx.is_alive(page.hint) && page.counted != page.version,
+            false => !cx.is_gone(page.hint) && page.counted != page.version,
         };
         if census.held || may_arrive {
-            if !census.held && !is_news {
+            if !census.held && !is_news && cx.is_alive(page.hint) {
                 page.counted = page.version;
             }
             return;
