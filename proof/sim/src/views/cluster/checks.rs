@@ -1,6 +1,6 @@
 //! What a run checks: loads that a model allows, what has arrived in the end, and what survives.
 
-use super::{Cluster, GIVES_UP, PAGES, PATIENCE, RUN, Step, Words};
+use super::{Cluster, GIVES_UP, Host, PAGES, PATIENCE, RUN, Step, Words};
 use crate::plan::Profile;
 use crate::small::Check;
 use pagemesh_core::{Rights, Time};
@@ -88,9 +88,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// The pages of a publication change together, wherever nobody stores to them.
+    /// The pages of a publication change together, wherever nobody stores to them. When a host is gone, its
+    /// backup asks for those that it kept, one by one; others may know that it has left before it does.
     pub(super) fn check_runs(&self) -> Check {
-        let moved = self.options.replicas > 0 && self.seen.crashed + self.seen.left > 0;
+        let leaves = |host: &Host| matches!(host.step, Some((Step::Leave, _)));
+        let gone = self.seen.crashed + self.seen.left > 0 || self.hosts.iter().any(leaves);
+        let moved = self.options.replicas > 0 && gone;
         let hosts = self.hosts.iter().enumerate();
         for (number, host) in hosts.filter(|(number, _)| *number != self.publisher && !moved) {
             let pages = (RUN.0..PAGES).map(PageIndex);
