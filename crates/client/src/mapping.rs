@@ -17,11 +17,7 @@ use crate::{Error, Result, Segment};
 mod region;
 
 /// The view of an ordinary read-only mapping under policy `views`.
-pub const INCONSISTENT: View = View {
-    consistent: false,
-    short: false,
-    data_driven: false,
-};
+pub const INCONSISTENT: View = View::INCONSISTENT;
 
 pub use region::{Region, reserve};
 

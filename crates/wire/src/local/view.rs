@@ -27,6 +27,13 @@ impl Default for View {
 }
 
 impl View {
+    /// Of the whole page, on demand, and perhaps old.
+    pub const INCONSISTENT: Self = Self {
+        consistent: false,
+        short: false,
+        data_driven: false,
+    };
+
     /// Whether there can be such a view.
     #[must_use]
     pub fn is_possible(self) -> bool {

@@ -12,13 +12,6 @@ use pagemesh_wire::local::{Advice, View};
 use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{ClientId, NodeId, PageIndex, Ticket};
 
-/// The view of the whole page that may be old.
-const WHOLE: View = View {
-    consistent: false,
-    short: false,
-    data_driven: false,
-};
-
 impl Views {
     /// Does what a process asks for.
     pub(super) fn requested(
@@ -150,7 +143,7 @@ impl Views {
         let mut runs: Vec<(NodeId, PageIndex, u32)> = Vec::new();
         for index in (first.0..first.0 + count).map(PageIndex) {
             let page = self.page(cx, index);
-            if page.serves(WHOLE) {
+            if page.serves(View::INCONSISTENT) {
                 continue;
             }
             let hint = page.hint;
