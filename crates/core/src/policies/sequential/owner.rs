@@ -239,11 +239,12 @@ impl PageHere<'_, '_> {
     /// Serves a writer elsewhere: ownership and the rest of the queue go there. Returns false if
     /// the page may not leave yet.
     fn serve_writer(&mut self, waiter: Waiter) -> bool {
-        let stays = self.is_held() || self.page.rights > Rights::None && !self.may_leave();
+        let is_held = self.is_held();
+        let stays = is_held || self.page.rights > Rights::None && !self.may_leave();
         if stays || !self.notes.is_kept() {
             // Loads under the hold wait for no other node: the writer waits for the hold.
             let has_contents = self.page.filled || self.page.pristine;
-            if self.is_held() && has_contents && self.page.rights == Rights::None {
+            if is_held && has_contents && self.page.rights == Rights::None {
                 self.grant_loads_only();
             }
             return false;

@@ -27,13 +27,17 @@ impl PageContext<'_, '_> {
 
     /// The consistent copy goes from here to another node: this one keeps what it gives.
     pub(super) fn keep_given(&mut self, to: NodeId) {
-        let (me, index, backup) = (self.cx.me(), self.index, self.views.replicas.backup());
         let page = self.page();
         (page.keeps, page.veiled) = (Some(to), None);
         page.kept_at = page.version.saturating_sub(1);
-        if !self.views.replicas.on {
-            return;
+        if self.views.replicas.on {
+            self.name_keepers(to);
         }
+    }
+
+    /// Its backup, and the node that gave it here, keep what goes from here, until it has arrived.
+    fn name_keepers(&mut self, to: NodeId) {
+        let (me, index, backup) = (self.cx.me(), self.index, self.views.replicas.backup());
         let page = self.page();
         let (stamp, giver) = (page.stamp, page.giver.take());
         let nodes = [backup, giver].into_iter().flatten();

@@ -146,22 +146,22 @@ impl PageContext<'_, '_> {
         }
     }
 
-    /// The home has heard of a later move: what was answered before that says nothing of it.
-    pub(super) fn end_census(&mut self) {
+    /// The home has heard of a later move: what was answered before that says nothing of it. Returns
+    /// whether there was a census.
+    pub(super) fn end_census(&mut self) -> bool {
         let timer = self.timer();
         let (page, cx) = self.parts();
-        if let Some(census) = page.census.take() {
+        let census = page.census.take();
+        if let Some(census) = &census {
             cx.end(&census.backoff, timer);
         }
+        census.is_some()
     }
 
     /// A member that was to answer is gone, and its knowledge with it. All answer anew: they must not
     /// take anything of that node any more, either.
     pub(super) fn search_anew(&mut self) {
-        let timer = self.timer();
-        let (page, cx) = self.parts();
-        if let Some(census) = page.census.take() {
-            cx.end(&census.backoff, timer);
+        if self.end_census() {
             self.search();
         }
     }
