@@ -1,6 +1,6 @@
 //! Policy `views`, one message at a time: what each access costs, and who is served when.
 
-use crate::common::{CLIENT, Cluster, MAPPING};
+use crate::common::{CLIENT, Cluster, Late, MAPPING};
 use core::time::Duration;
 use pagemesh_core::{Effect, Input, Reply, Request, Rights, Source};
 use pagemesh_wire::local::{Advice, View};
@@ -279,6 +279,13 @@ fn is_copy_for(node: NodeId) -> impl Fn(NodeId, &Message) -> bool {
     move |to, message| to == node && matches!(message, Message::PolicyPage(_))
 }
 
+/// Delivers all but copies for this node; the last one of those comes when a test wants it.
+fn hold_back(cluster: &mut Cluster, node: NodeId) -> Late {
+    let is_copy = is_copy_for(node);
+    cluster.deliver(|to, message| !is_copy(to, message));
+    cluster.lost.pop().expect("it was asked for")
+}
+
 /// The second node gives the consistent copy to the third one, and nobody gets it.
 fn give_in_vain(cluster: &mut Cluster) {
     cluster.touch(OTHER, 0, Access::Write);
@@ -358,8 +365,7 @@ fn e4_an_answer_from_before_a_purge_serves_no_access_after_it() {
         purge(&mut cluster, OTHER, segment, mapping == OLD_SHORT);
         cluster.forget();
         fault(&mut cluster, OTHER, mapping);
-        cluster.deliver(|to, message| !is_answer(to, message));
-        let answer = cluster.lost.pop().expect("it was asked for");
+        let answer = hold_back(&mut cluster, OTHER);
         for late in &late[1..] {
             cluster.deliver_late(late);
         }
@@ -374,13 +380,10 @@ fn e4_an_answer_from_before_a_purge_serves_no_access_after_it() {
 #[test]
 fn e4_a_purge_asks_anew_for_what_others_wait_for() {
     let (mut cluster, segment) = cluster();
-    let is_answer = is_copy_for(OTHER);
     fault(&mut cluster, OTHER, OLD);
-    cluster.deliver(|to, message| !is_answer(to, message));
-    let late = cluster.lost.pop().expect("it was asked for");
+    let late = hold_back(&mut cluster, OTHER);
     purge(&mut cluster, OTHER, segment, false);
-    cluster.deliver(|to, message| !is_answer(to, message));
-    let answer = cluster.lost.pop().expect("it was asked for anew");
+    let answer = hold_back(&mut cluster, OTHER);
     cluster.deliver_late(&late);
     assert!(given(&cluster, OTHER, OLD).is_empty());
     cluster.deliver_late(&answer);
@@ -432,10 +435,8 @@ fn e4_an_answer_that_a_publication_overtakes_serves_what_waits() {
     for mapping in [OLD, OLD_SHORT] {
         let (mut cluster, segment) = cluster();
         purge(&mut cluster, OTHER, segment, false);
-        let is_answer = is_copy_for(OTHER);
         fault(&mut cluster, OTHER, mapping);
-        cluster.deliver(|to, message| !is_answer(to, message));
-        let answer = cluster.lost.pop().expect("it was asked for");
+        let answer = hold_back(&mut cluster, OTHER);
         publish(&mut cluster, HOME, segment, 1);
         cluster.forget();
         cluster.deliver_late(&answer);

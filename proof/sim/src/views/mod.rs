@@ -20,6 +20,8 @@ mod host;
 mod tests;
 
 use crate::plan::Profile;
+use crate::small::Check;
+use pagemesh_wire::PageIndex;
 
 pub use explore::{ViewsSetting, explore_views};
 
@@ -103,3 +105,16 @@ pub fn views_told(options: ViewsRun) -> (String, Result<ViewsSeen, String>) {
 
 /// Lines of the log that a failure shows.
 const LINES: usize = 400;
+
+/// INV-purge-finds: a host loads these words of a page, on demand; these had been stored when it
+/// purged the page last.
+fn check_purge_finds(host: usize, page: PageIndex, words: &[u64], stored: [u64; 2]) -> Check {
+    let mut words = words.iter().zip(stored);
+    match words.find(|(value, stored)| *value < stored) {
+        None => Ok(()),
+        Some((value, stored)) => Err(format!(
+            "INV-purge-finds: h{} loads {value} of {page}, {stored} was stored before its purge",
+            host + 1
+        )),
+    }
+}

@@ -54,32 +54,36 @@ fn what_is_published_survives_a_death() {
     assert!(survived && seen.crashed > 20, "{seen:?}");
 }
 
-#[test]
-fn a_replica_that_is_purged_is_found() {
-    let found = (0..200).any(|seed| {
+/// Whether one of so many seeds shows a mistake that is planted, by an error with this name.
+fn shows(
+    planted: ViewsMistake,
+    seeds: u64,
+    (profile, replicas): (Profile, u8),
+    name: &str,
+) -> bool {
+    (0..seeds).any(|seed| {
         let run = ViewsRun {
             seed,
-            profile: Profile::Harsh,
-            replicas: 1,
-            planted: Some(ViewsMistake::ReplicaPurged),
+            profile,
+            replicas,
+            planted: Some(planted),
         };
-        views(run).is_err_and(|why| why.contains("INV-published-survives"))
-    });
-    assert!(found);
+        views(run).is_err_and(|why| why.contains(name))
+    })
+}
+
+#[test]
+fn a_replica_that_is_purged_is_found() {
+    let name = "INV-published-survives";
+    let harsh = (Profile::Harsh, 1);
+    assert!(shows(ViewsMistake::ReplicaPurged, 200, harsh, name));
 }
 
 #[test]
 fn a_purge_that_drops_nothing_is_found() {
-    let found = (0..40).any(|seed| {
-        let run = ViewsRun {
-            seed,
-            profile: Profile::Calm,
-            replicas: 0,
-            planted: Some(ViewsMistake::PurgeForgotten),
-        };
-        views(run).is_err_and(|why| why.contains("INV-purge-finds"))
-    });
-    assert!(found);
+    let name = "INV-purge-finds";
+    let calm = (Profile::Calm, 0);
+    assert!(shows(ViewsMistake::PurgeForgotten, 40, calm, name));
 }
 
 #[test]
@@ -91,18 +95,7 @@ fn planted_mistakes_are_found() {
         ViewsMistake::PrefixFillsAll,
     ];
     for planted in mistakes {
-        let found = (0..40).any(|seed| {
-            let planted = Some(planted);
-            let profile = Profile::Calm;
-            views(ViewsRun {
-                seed,
-                profile,
-                replicas: 0,
-                planted,
-            })
-            .is_err()
-        });
-        assert!(found, "{planted:?}");
+        assert!(shows(planted, 40, (Profile::Calm, 0), ""), "{planted:?}");
     }
 }
 

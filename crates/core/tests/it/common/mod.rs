@@ -23,6 +23,9 @@ pub const CLIENT: ClientId = ClientId(1);
 /// See [`CLIENT`].
 pub const MAPPING: MappingId = MappingId(1);
 
+/// A datagram that did not come: its receiver, its sender's address, its bytes.
+pub type Late = (NodeId, SocketAddr, Vec<u8>);
+
 /// Nodes, the datagrams under way, and what happened.
 pub struct Cluster {
     nodes: Vec<Node>,
@@ -47,7 +50,7 @@ pub struct Cluster {
     /// Nodes whose deadlines are not looked at.
     stopped: Vec<NodeId>,
     /// Datagrams that were lost, for a test that delivers them late.
-    pub lost: Vec<(NodeId, SocketAddr, Vec<u8>)>,
+    pub lost: Vec<Late>,
     /// So many datagrams are delivered before this node dies.
     dies: Option<(usize, NodeId)>,
     pace: Pace,
@@ -347,7 +350,7 @@ impl Cluster {
     }
 
     /// Delivers a datagram that was lost.
-    pub fn deliver_late(&mut self, (to, from, datagram): &(NodeId, SocketAddr, Vec<u8>)) {
+    pub fn deliver_late(&mut self, (to, from, datagram): &Late) {
         self.input(
             *to,
             Input::Datagram {
@@ -535,7 +538,7 @@ impl Cluster {
     }
 
     /// Delivers a datagram that was lost, if its receiver and its sender live.
-    pub fn deliver_late_to_living(&mut self, late: &(NodeId, SocketAddr, Vec<u8>)) {
+    pub fn deliver_late_to_living(&mut self, late: &Late) {
         let sender = NodeId(late.1.port() - 999);
         if !self.is_dead(late.0) && !self.is_dead(sender) {
             self.deliver_late(late);

@@ -3,6 +3,7 @@
 use super::{Cluster, GIVES_UP, Host, PAGES, PATIENCE, RUN, Step, Words};
 use crate::plan::Profile;
 use crate::small::Check;
+use crate::views::check_purge_finds;
 use pagemesh_core::{Rights, Time};
 use pagemesh_wire::{MappingId, PageIndex};
 
@@ -134,17 +135,7 @@ impl Cluster {
     pub(super) fn check_purged(&self, host: usize, page: PageIndex, words: &[u64]) -> Check {
         let stored = self.hosts[host].purged.get(&(page, words.len()));
         let stored = stored.copied().unwrap_or_default();
-        let mut words = words.iter().zip(stored);
-        match words.find(|(value, stored)| *value < stored) {
-            None => Ok(()),
-            Some((value, stored)) => {
-                let why = format!(
-                    "h{} loads {value} of {page}, {stored} was stored before its purge",
-                    host + 1
-                );
-                Err(format!("INV-purge-finds: {why}"))
-            }
-        }
+        check_purge_finds(host, page, words, stored)
     }
 
     /// The consistent copy has the last store.

@@ -2,6 +2,7 @@
 
 use super::{CLUSTER, Life, PAGE, PUBLISHED, Packet, SILENCE, VIEWS, World};
 use crate::small::Check;
+use crate::views::check_purge_finds;
 use crate::views::explore::setting::Op;
 use pagemesh_core::{Input, Request, Rights};
 use pagemesh_wire::header::Header;
@@ -198,16 +199,7 @@ impl World {
     /// INV-purge-finds: what was stored before a purge is found after it.
     fn check_purged(&self, host: usize, words: &[u64]) -> Check {
         let stored = self.golden.purged[host][words.len() - 1];
-        match words.iter().find(|value| **value < stored) {
-            None => Ok(()),
-            Some(value) => {
-                let why = format!(
-                    "h{} loads {value}, {stored} was stored before its purge",
-                    host + 1
-                );
-                Err(format!("INV-purge-finds: {why}"))
-            }
-        }
+        check_purge_finds(host, PAGE, words, [stored; 2])
     }
 
     fn check_seen(&mut self, host: usize, words: &[u64]) -> Check {
