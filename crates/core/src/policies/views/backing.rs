@@ -16,8 +16,8 @@ impl PageContext<'_, '_> {
         if !self.views.replicas.on {
             return self.views.ask_for_orphans(self.cx);
         }
-        self.materialize();
-        let (index, stamp) = (self.index, self.page().stamp);
+        self.here().materialize();
+        let (index, stamp) = (self.at.1, self.page().stamp);
         let run = Run::of_one(index, stamp);
         self.views.supersede(run);
         self.views.published.add_silent(run, PAGE_SIZE as u16);
@@ -25,19 +25,9 @@ impl PageContext<'_, '_> {
         self.views.pump_replicas(self.cx);
     }
 
-    /// The consistent copy goes from here to another node: this one keeps what it gives.
-    pub(super) fn keep_given(&mut self, to: NodeId) {
-        let page = self.page();
-        (page.keeps, page.veiled) = (Some(to), None);
-        page.kept_at = page.version.saturating_sub(1);
-        if self.views.replicas.on {
-            self.name_keepers(to);
-        }
-    }
-
-    /// Its backup, and the node that gave it here, keep what goes from here, until it has arrived.
-    fn name_keepers(&mut self, to: NodeId) {
-        let (me, index, backup) = (self.cx.me(), self.index, self.views.replicas.backup());
+    /// The backup, and the node that gave the page here, keep what goes from here, until it has arrived.
+    pub(super) fn name_keepers(&mut self, to: NodeId) {
+        let (me, index, backup) = (self.cx.me(), self.at.1, self.views.replicas.backup());
         let page = self.page();
         let (stamp, giver) = (page.stamp, page.giver.take());
         let nodes = [backup, giver].into_iter().flatten();

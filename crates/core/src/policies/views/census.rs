@@ -9,6 +9,9 @@
 use super::context::PageContext;
 use super::messages::{Body, Copied, Found, Stamp};
 use super::page::{Page, Valid};
+use super::page_here::PageHere;
+use super::replicas::Replicas;
+use super::say;
 use crate::backoff::Backoff;
 use crate::event::Event;
 use pagemesh_wire::{NodeId, NodeSet, RequestId};
@@ -56,49 +59,23 @@ impl Census {
     }
 }
 
+/// What is to become of a page after a census.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// That node has the best copy.
+    Appoint(NodeId),
+    /// This node has the best copy, or the page is zeros.
+    Regain,
+    /// There is no copy, and that node had one.
+    Lost(NodeId),
+}
+
 impl PageContext<'_, '_> {
     /// At the home: searches the holder of the page, if that does not go on already.
     pub(super) fn search(&mut self) {
-        let (timer, copy) = (self.timer(), self.offer());
-        let (page, cx) = self.parts();
-        if page.holds || page.census.is_some() || page.passing.is_some() || page.lost.is_some() {
-            return;
-        }
-        if let Some(node) = page.elected {
-            return self.appoint(node);
-        }
-        page.census = Some(Census {
-            round: cx.next_request(),
-            missing: cx.shell.peers(),
-            backoff: cx.backoff(timer),
-            held: false,
-            version: page.version,
-            hint: page.hint,
-            best: copy.map(|copy| (copy, cx.me())),
-            number: page.stamp.number,
-        });
-        self.ask_all();
-        self.conclude();
-    }
-
-    fn ask_all(&mut self) {
-        let (page, epoch) = (self.index, self.cx.shell.view.epoch);
-        let Some(census) = &self.page().census else {
-            return;
-        };
-        let (round, missing) = (census.round, census.missing.clone());
-        for node in missing.iter() {
-            self.say(node, &Body::Census { page, round, epoch });
-        }
-    }
-
-    pub(super) fn census_due(&mut self) {
-        let timer = self.timer();
-        let (page, cx) = self.parts();
-        if let Some(census) = &mut page.census
-            && cx.fire(&mut census.backoff, timer)
-        {
-            self.ask_all();
+        let copy = self.offer();
+        if self.here().call(copy) {
+            self.conclude();
         }
     }
 
@@ -107,7 +84,7 @@ impl PageContext<'_, '_> {
         if self.cx.shell.view.epoch < epoch {
             return; // It asks again.
         }
-        let (segment, page) = self.id();
+        let (segment, page) = self.at;
         let known = self.views.pages.get(&page);
         let is_home = segment.home() == self.cx.me();
         let found = Found {
@@ -119,20 +96,13 @@ impl PageContext<'_, '_> {
             copy: self.offer(),
             number: known.map_or(0, |known| known.stamp.number),
         };
-        self.say(home, &Body::Found(found));
+        say(self.cx, segment, home, &Body::Found(found));
     }
 
-    /// The copy that this node can offer as the consistent one: its own, or zeros for a page that it
-    /// has not heard to have moved.
+    /// The copy that this node can offer as the consistent one.
     fn offer(&self) -> Option<Copied> {
-        let page = self.views.pages.get(&self.index);
-        let unmoved = page.is_none_or(|page| page.version == 0);
-        let zeros = unmoved && self.views.replicas.zeros.of.is_some();
-        let zeros = zeros.then_some(Copied {
-            stamp: Stamp::default(),
-            whole: false,
-        });
-        page.and_then(Page::copy).or(zeros)
+        let page = self.views.pages.get(&self.at.1);
+        self.views.replicas.offer(page)
     }
 
     /// A member has answered.
@@ -146,33 +116,110 @@ impl PageContext<'_, '_> {
         }
     }
 
+    /// Does what follows if everybody has answered.
+    fn conclude(&mut self) {
+        let mut here = self.here();
+        match here.conclude() {
+            Some(Verdict::Appoint(node)) => here.appoint(node),
+            Some(Verdict::Regain) => {
+                here.regain();
+                self.holds_again();
+            }
+            Some(Verdict::Lost(with)) => self.lost(with),
+            None => {}
+        }
+    }
+
+    /// This node is the holder of a page whose holder was gone.
+    pub(super) fn holds_again(&mut self) {
+        let (segment, page) = self.at;
+        let mut here = self.here();
+        here.drop_arriving();
+        here.cx.emit(Event::Regained { segment, page });
+        self.holds_now();
+    }
+
+    /// The home says that the copy here is the consistent one from now on.
+    pub(super) fn become_holder(&mut self, home: NodeId, stamp: Stamp) {
+        let offer = self.offer();
+        if self.here().become_holder(home, stamp, offer) {
+            self.holds_again();
+        }
+    }
+
+    /// The node that was to become the holder has no copy any more.
+    pub(super) fn no_copy(&mut self, from: NodeId, version: u64) {
+        let me = self.cx.me();
+        let page = self.page();
+        if page.elected != Some(from) || page.version != version {
+            return self.cx.emit(Event::Stale {});
+        }
+        (page.elected, page.hint) = (None, me);
+        self.search();
+    }
+}
+
+impl PageHere<'_, '_> {
+    /// Begins a census, unless the holder is known or was elected; `copy` is what this node offers.
+    /// Returns whether there is one now.
+    fn call(&mut self, copy: Option<Copied>) -> bool {
+        let timer = self.timer();
+        let page = &mut *self.page;
+        if page.holds || page.census.is_some() || page.passing.is_some() || page.lost.is_some() {
+            return false;
+        }
+        if let Some(node) = page.elected {
+            self.appoint(node);
+            return false;
+        }
+        page.census = Some(Census {
+            round: self.cx.next_request(),
+            missing: self.cx.shell.peers(),
+            backoff: self.cx.backoff(timer),
+            held: false,
+            version: page.version,
+            hint: page.hint,
+            best: copy.map(|copy| (copy, self.cx.me())),
+            number: page.stamp.number,
+        });
+        self.ask_all();
+        true
+    }
+
+    fn ask_all(&mut self) {
+        let (page, epoch) = (self.at.1, self.cx.shell.view.epoch);
+        let Some(census) = &self.page.census else {
+            return;
+        };
+        let (round, missing) = (census.round, census.missing.clone());
+        for node in missing.iter() {
+            self.say(node, &Body::Census { page, round, epoch });
+        }
+    }
+
+    pub(super) fn census_due(&mut self) {
+        let timer = self.timer();
+        if let Some(census) = &mut self.page.census
+            && self.cx.fire(&mut census.backoff, timer)
+        {
+            self.ask_all();
+        }
+    }
+
     /// The home has heard of a later move: what was answered before that says nothing of it. Returns
     /// whether there was a census.
     pub(super) fn end_census(&mut self) -> bool {
         let timer = self.timer();
-        let (page, cx) = self.parts();
-        let census = page.census.take();
-        if let Some(census) = &census {
-            cx.end(&census.backoff, timer);
-        }
-        census.is_some()
+        let census = self.page.census.take();
+        let ended = census.map(|census| self.cx.end(&census.backoff, timer));
+        ended.is_some()
     }
 
-    /// A member that was to answer is gone, and its knowledge with it. All answer anew: they must not
-    /// take anything of that node any more, either.
-    pub(super) fn search_anew(&mut self) {
-        if self.end_census() {
-            self.search();
-        }
-    }
-
-    /// Everybody has answered: decides.
-    fn conclude(&mut self) {
-        let (me, home, timer) = (self.cx.me(), self.views.segment.home(), self.timer());
-        let (page, cx) = self.parts();
-        let Some(census) = page.census.take_if(|census| census.missing.is_empty()) else {
-            return;
-        };
+    /// If everybody has answered: decides, unless the consistent copy is there, or may arrive.
+    fn conclude(&mut self) -> Option<Verdict> {
+        let (me, home, timer) = (self.cx.me(), self.at.0.home(), self.timer());
+        let (page, cx) = (&mut *self.page, &mut *self.cx);
+        let census = page.census.take_if(|census| census.missing.is_empty())?;
         cx.end(&census.backoff, timer);
         let is_news = census.version > page.version;
         if is_news {
@@ -192,7 +239,7 @@ impl PageContext<'_, '_> {
             if !census.held && !is_news && cx.is_alive(page.hint) {
                 page.counted = page.version;
             }
-            return;
+            return None;
         }
         let untouched = page.version == 0 && cx.has_left(home);
         // Zeros stand for pages that never moved.
@@ -204,23 +251,21 @@ impl PageContext<'_, '_> {
         match best {
             Some((_, node)) if node != me => {
                 (page.hint, page.elected) = (node, Some(node));
-                self.appoint(node);
+                Some(Verdict::Appoint(node))
             }
             None if !untouched => {
                 page.hint = me;
-                self.lost(census.hint);
+                Some(Verdict::Lost(census.hint))
             }
-            _ => self.regain(),
+            _ => Some(Verdict::Regain),
         }
     }
 
     /// Tells a node that it is the holder from now on.
     fn appoint(&mut self, node: NodeId) {
-        let page = self.index;
-        let known = self.page();
-        let (version, number) = (known.version, known.stamp.number);
+        let (version, number) = (self.page.version, self.page.stamp.number);
         let said = Body::Become {
-            page,
+            page: self.at.1,
             version,
             number,
         };
@@ -229,35 +274,32 @@ impl PageContext<'_, '_> {
 
     /// The copy here is the consistent one from now on.
     fn regain(&mut self) {
-        let me = self.cx.me();
-        let page = self.page();
+        let (page, me) = (&mut *self.page, self.cx.me());
         (page.holds, page.filled) = (true, page.copy().is_some());
         (page.hint, page.stamp.version) = (me, page.version);
         page.unveil();
         if !page.filled {
             page.valid = Valid::Nothing;
         }
-        self.holds_again();
     }
 
-    /// This node is the holder of a page whose holder was gone.
-    pub(super) fn holds_again(&mut self) {
-        let (segment, page) = self.id();
-        self.drop_arriving();
-        self.cx.emit(Event::Regained { segment, page });
-        self.holds_now();
-    }
-
-    /// The home says that the copy here is the consistent one from now on.
-    pub(super) fn become_holder(&mut self, home: NodeId, Stamp { version, number }: Stamp) {
-        let (index, from_home) = (self.index, home == self.home());
-        let offer = self.offer();
-        let page = self.page();
+    /// The home says that the copy here, which this node offers, is the consistent one from now on.
+    /// Returns whether it is.
+    fn become_holder(
+        &mut self,
+        home: NodeId,
+        Stamp { version, number }: Stamp,
+        offer: Option<Copied>,
+    ) -> bool {
+        let from_home = home == self.home();
+        let page = &mut *self.page;
         if number >= 1 << 62 {
-            return self.cx.emit(Event::Malformed {});
+            self.cx.emit(Event::Malformed {});
+            return false;
         }
         if !from_home || version >= 1 << 62 || page.holds {
-            return self.cx.emit(Event::Stale {});
+            self.cx.emit(Event::Stale {});
+            return false;
         }
         // A node that has declined, or had the copy and gave it away, says so again and again: the
         // home must not wait for it, and a late repetition must not make it the holder.
@@ -266,8 +308,9 @@ impl PageContext<'_, '_> {
             if !over {
                 (page.version, page.hint) = (version, home);
             }
-            let page = index;
-            return self.say(home, &Body::NoCopy { page, version });
+            let page = self.at.1;
+            self.say(home, &Body::NoCopy { page, version });
+            return false;
         }
         page.version = version;
         page.stamp.number = page.stamp.number.max(number);
@@ -277,16 +320,101 @@ impl PageContext<'_, '_> {
         };
         (page.prefix_purged, page.purged, page.blank) = (false, false, false);
         self.regain();
+        true
+    }
+}
+
+impl Replicas {
+    /// The copy that this node can offer as the consistent one: what it has of the page, or zeros for a
+    /// page that it has not heard to have moved.
+    fn offer(&self, page: Option<&Page>) -> Option<Copied> {
+        let unmoved = page.is_none_or(|page| page.version == 0);
+        let zeros = unmoved && self.zeros.of.is_some();
+        let zeros = zeros.then_some(Copied {
+            stamp: Stamp::default(),
+            whole: false,
+        });
+        page.and_then(Page::copy).or(zeros)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::page_here::tests::{HOME, at};
+    use super::*;
+
+    const HOLDER: NodeId = NodeId(4);
+
+    /// A page that moved once, to a node that does not have it any more.
+    fn moved() -> Page {
+        let mut page = Page::new(HOME, false);
+        (page.version, page.hint) = (1, HOLDER);
+        page
     }
 
-    /// The node that was to become the holder has no copy any more.
-    pub(super) fn no_copy(&mut self, from: NodeId, version: u64) {
-        let me = self.cx.me();
-        let page = self.page();
-        if page.elected != Some(from) || page.version != version {
-            return self.cx.emit(Event::Stale {});
+    fn copy(number: u64) -> Option<Copied> {
+        let stamp = Stamp { version: 1, number };
+        Some(Copied { stamp, whole: true })
+    }
+
+    /// All answer a census of the home, and that node has that copy.
+    fn census(page: &mut Page, has: (NodeId, Option<Copied>)) -> Option<Verdict> {
+        let mut verdict = None;
+        at(HOME, page, |here| {
+            assert!(here.call(None) && here.conclude().is_none());
+            for from in [2, 3, 4].map(NodeId) {
+                let census = here.page.census.as_mut().unwrap();
+                let found = Found {
+                    page: here.at.1,
+                    round: census.round,
+                    version: 1,
+                    hint: HOLDER,
+                    holds: false,
+                    copy: has.1.filter(|_| has.0 == from),
+                    number: 5,
+                };
+                assert!(census.count(from, found, false) && !census.count(from, found, false));
+            }
+            verdict = here.conclude();
+        });
+        verdict
+    }
+
+    #[test]
+    fn a_page_may_arrive_until_a_second_census() {
+        let mut page = moved();
+        assert_eq!(census(&mut page, (NodeId(3), copy(5))), None);
+        let verdict = census(&mut page, (NodeId(3), copy(5)));
+        assert_eq!(verdict, Some(Verdict::Appoint(NodeId(3))));
+        assert_eq!((page.version, page.elected), (2, Some(NodeId(3))));
+        at(HOME, &mut page, |here| assert!(!here.call(None), "elected"));
+    }
+
+    #[test]
+    fn a_page_that_moved_and_that_nobody_has_is_lost_zeros_or_not() {
+        for zeros in [false, true] {
+            let mut page = moved();
+            let stamp = Stamp::default();
+            let whole = false;
+            let has = zeros.then_some(Copied { stamp, whole });
+            census(&mut page, (NodeId(3), has));
+            let verdict = census(&mut page, (NodeId(3), has));
+            assert_eq!(verdict, Some(Verdict::Lost(HOLDER)));
         }
-        (page.elected, page.hint) = (None, me);
-        self.search();
+    }
+
+    #[test]
+    fn a_late_appointment_makes_no_holder() {
+        let mut page = moved();
+        let stamp = |version| Stamp { version, number: 7 };
+        at(NodeId(2), &mut page, |here| {
+            assert!(!here.become_holder(HOME, stamp(1), copy(5)), "late");
+            assert!(
+                !here.become_holder(NodeId(3), stamp(2), copy(5)),
+                "not the home"
+            );
+            assert!(here.become_holder(HOME, stamp(2), copy(5)));
+        });
+        assert!(page.holds && page.stamp == stamp(2));
     }
 }

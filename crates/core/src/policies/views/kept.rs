@@ -2,7 +2,8 @@
 
 use super::context::PageContext;
 use super::messages::{Body, Refresh, Run, Want, Wish};
-use super::page::Valid;
+use super::page::{Page, Valid};
+use super::page_here::PageHere;
 use super::replicas::{FLIGHT, Replicas};
 use super::{HOPS, Views, say};
 use crate::event::Event;
@@ -23,37 +24,9 @@ impl PageContext<'_, '_> {
         let page = self.page();
         let over = version > page.kept_at || leaves;
         if page.keeps == Some(from) && over && !page.holds {
-            self.unkeep();
+            self.here().unkeep();
+            self.has_holder();
         }
-    }
-
-    /// A refresh has come: a node that answers for pages that never moved keeps them once they move, too.
-    pub(super) fn keep_refreshed(&mut self, from: NodeId, refresh: &Refresh) {
-        let replicas = &self.views.replicas;
-        if !replicas.on {
-            return;
-        }
-        let (holds, version) = (refresh.holder == from, refresh.stamp.version);
-        let backs = replicas.zeros.of == Some(from) && replicas.leaving.is_none();
-        let page = self.page();
-        if page.keeps == Some(from) && holds {
-            page.kept_at = page.kept_at.max(version);
-        } else if page.keeps.is_none() && backs {
-            page.keeps = Some(from);
-            page.kept_at = version.saturating_sub(u64::from(!holds));
-        }
-    }
-
-    /// The copy here is one like any other from now on; what is veiled is dropped.
-    fn unkeep(&mut self) {
-        let page = self.page();
-        let veiled = page.veiled;
-        page.unveil();
-        page.valid = veiled.unwrap_or(page.valid);
-        if veiled == Some(Valid::Nothing) {
-            self.evict(false);
-        }
-        self.has_holder();
     }
 
     /// The consistent copy has arrived where this node has sent it, or went on from there. Without a
@@ -62,13 +35,14 @@ impl PageContext<'_, '_> {
         let replicas = self.views.replicas.on;
         let page = self.page();
         if !replicas && page.keeps.is_some() && page.passing.is_none() {
-            self.unkeep();
+            self.here().unkeep();
+            self.has_holder();
         }
     }
 
     /// A page that was kept for a node that is gone has another holder.
     fn has_holder(&mut self) {
-        if self.views.replicas.orphans.remove(&self.index) {
+        if self.views.replicas.orphans.remove(&self.at.1) {
             self.page().orphaned = false;
             self.ask();
             self.views.pump_replicas(self.cx);
@@ -76,7 +50,38 @@ impl PageContext<'_, '_> {
     }
 }
 
+impl PageHere<'_, '_> {
+    /// The copy here is one like any other from now on; what is veiled is dropped.
+    fn unkeep(&mut self) {
+        let veiled = self.page.veiled;
+        self.page.unveil();
+        self.page.valid = veiled.unwrap_or(self.page.valid);
+        if veiled == Some(Valid::Nothing) {
+            self.evict(false);
+        }
+    }
+}
+
+impl Page {
+    /// A refresh has come. A node that `backs` its sender, as it answers for pages that never moved,
+    /// keeps them once they move, too.
+    pub(super) fn keep_refreshed(&mut self, from: NodeId, backs: bool, refresh: &Refresh) {
+        let (holds, version) = (refresh.holder == from, refresh.stamp.version);
+        if self.keeps == Some(from) && holds {
+            self.kept_at = self.kept_at.max(version);
+        } else if self.keeps.is_none() && backs {
+            self.keeps = Some(from);
+            self.kept_at = version.saturating_sub(u64::from(!holds));
+        }
+    }
+}
+
 impl Replicas {
+    /// Whether this node is to keep all pages of that one.
+    pub(super) fn backs(&self, node: NodeId) -> bool {
+        self.zeros.of == Some(node) && self.leaving.is_none()
+    }
+
     /// The node that answers for pages that never moved counts on this one.
     pub(super) fn keep_zeros(&mut self, cx: &mut Cx<'_>, segment: SegmentId, from: NodeId) {
         if !self.on || segment.home() == cx.me() {

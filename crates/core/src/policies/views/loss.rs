@@ -36,8 +36,7 @@ impl PageContext<'_, '_> {
             self.renew();
             return false;
         }
-        let id = self.id();
-        self.cx.fail(mapping, id, Refusal::NodeGone(with));
+        self.cx.fail(mapping, self.at, Refusal::NodeGone(with));
         true
     }
 
@@ -52,10 +51,11 @@ impl PageContext<'_, '_> {
     /// The home says that the page, which is wanted here, is lost.
     pub(super) fn told_lost(&mut self, request: RequestId, with: NodeId) {
         let renews = self.views.renews;
-        let page = self.page();
+        let mut here = self.here();
+        let page = &mut *here.page;
         let wish = page.want.as_ref().filter(|want| want.request == request);
         let Some(wish) = wish.map(|want| want.wish) else {
-            return self.cx.emit(Event::Stale {});
+            return here.cx.emit(Event::Stale {});
         };
         if !renews || wish >= Wish::Move || page.passing.is_some() {
             return self.fail(&Refusal::NodeGone(with));
@@ -63,8 +63,8 @@ impl PageContext<'_, '_> {
         (page.valid, page.blank) = (Valid::Whole, true);
         (page.prefix_purged, page.purged) = (false, false);
         page.unanswered = None;
-        self.drop_arriving();
-        self.fill(Source::Zero);
+        here.drop_arriving();
+        here.fill(Source::Zero);
         self.serve();
     }
 }

@@ -3,7 +3,8 @@
 //! for a newer one.
 //!
 //! A mapping has a [`View`]: consistent or inconsistent, whole pages or their prefix, demand-driven
-//! or data-driven. [`page`] is what a node knows of one page, and [`context`] opens it for an input.
+//! or data-driven. [`page`] is what a node knows of one page, [`page_here`] uses that and the frame, and
+//! [`context`] opens a page for an input with what else changes with it.
 //! [`holder`] serves faults and moves the consistent copy, [`requests`] does what else programs ask for,
 //! [`refresh`] publishes and takes what passes by, [`publications`] are those of this node, [`arrivals`]
 //! those that come, [`watches`] who waits for any, [`listen`] knows who gets refreshes, [`census`] finds
@@ -22,6 +23,7 @@ mod listen;
 mod loss;
 mod messages;
 mod page;
+mod page_here;
 mod publications;
 mod refresh;
 mod replicas;
@@ -242,7 +244,7 @@ impl Views {
     fn expelled(&mut self, cx: &mut Cx<'_>) {
         let segment = self.segment;
         for index in self.pages.keys().copied().collect::<Vec<_>>() {
-            self.at(cx, index).expelled();
+            self.at(cx, index).here().expelled();
         }
         for ticket in self.watches.end() {
             cx.refuse(ticket, Refusal::NotMember);

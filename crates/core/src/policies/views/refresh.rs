@@ -4,6 +4,7 @@
 use super::context::PageContext;
 use super::messages::{Body, Refresh, Run, Stamp};
 use super::page::{Page, Valid};
+use super::page_here::part;
 use super::{MISSING, REMIND, Views};
 use crate::effect::{Effect, PageRange, Reply, Source};
 use crate::event::Event;
@@ -46,7 +47,7 @@ impl Views {
         let bytes = if is_short { self.prefix } else { whole };
         let now = cx.now;
         for index in run.pages() {
-            self.at(cx, index).materialize();
+            self.at(cx, index).here().materialize();
             let page = self.page(cx, index);
             page.stamp = Stamp {
                 version: page.version,
@@ -119,8 +120,8 @@ impl Views {
     ) {
         for index in pages {
             let mut page = self.at(cx, index);
-            let refresh = page.refresh((run, bytes), RequestId::NONE);
-            page.say_page(to, &Body::Refresh(refresh), part(bytes, Source::Frame));
+            let mut here = page.here();
+            here.send_refresh(to, (run, bytes), RequestId::NONE, Source::Frame);
         }
     }
 
@@ -274,7 +275,7 @@ impl PageContext<'_, '_> {
     /// A refresh has come.
     pub(super) fn refreshed(&mut self, from: NodeId, refresh: &Refresh) {
         let run = refresh.run;
-        let fits = run.fits(self.views.size) && run.contains(self.index);
+        let fits = run.fits(self.views.size) && run.contains(self.at.1);
         let possible = refresh.stamp.is_possible() && refresh.bytes > 0;
         if !fits || !possible || usize::from(refresh.bytes) > PAGE_SIZE {
             return self.cx.emit(Event::Malformed {});
@@ -283,7 +284,10 @@ impl PageContext<'_, '_> {
         if self.page().holds {
             return self.cx.emit(Event::Stale {});
         }
-        self.keep_refreshed(from, refresh);
+        if self.views.replicas.on {
+            let backs = self.views.replicas.backs(from);
+            self.page().keep_refreshed(from, backs, refresh);
+        }
         if run.count > 1 {
             return self.views.gather(self.cx, from, refresh);
         }
@@ -305,7 +309,7 @@ impl PageContext<'_, '_> {
             self.cx.emit(Event::Stale {});
             return self.views.listeners.deaf(self.cx, self.views.segment);
         }
-        self.fill(part(refresh.bytes, Source::Payload));
+        self.here().fill(part(refresh.bytes, Source::Payload));
         self.take(refresh);
     }
 
@@ -316,50 +320,48 @@ impl PageContext<'_, '_> {
             return;
         }
         self.arrived(version);
-        self.end_census();
-        let page = self.page();
+        let mut here = self.here();
+        here.end_census();
+        let page = &mut *here.page;
         (page.version, page.hint, page.elected) = (version, holder, None);
         page.lost = None;
         if core::mem::take(&mut page.holds) {
             // This node was declared dead, and does not know it yet.
             (page.filled, page.kept, page.valid) = (false, None, Valid::Nothing);
             page.locks.clear();
-            self.evict(false);
+            here.evict(false);
         }
         self.given();
     }
 
     /// New contents are in the frame.
     fn take(&mut self, refresh: &Refresh) {
-        let (segment, index) = self.id();
-        let (page, cx) = self.parts();
-        let (old, new) = (page.stamp, refresh.stamp);
-        if old.number > 0 && new.number > old.number + 1 && old.version == new.version {
-            page.missed += new.number - old.number - 1;
-        }
-        if core::mem::take(&mut page.blank) {
-            (page.valid, page.veiled) = (Valid::Nothing, None);
-        }
-        let shown = page.shown().max(valid(refresh));
-        page.valid = page.valid.max(valid(refresh));
-        page.veiled = Some(shown).filter(|shown| page.veiled.is_some() && *shown < page.valid);
-        (page.prefix_purged, page.purged) = (false, false);
-        (page.stamp, page.seen) = (new, cx.now);
-        page.came(new, valid(refresh) == Valid::Whole);
-        page.answered(refresh.answers, new);
-        let page = index;
-        cx.emit(Event::CopyArrived { segment, page });
-        self.views.watches.changed(self.cx, (segment, page));
+        let (segment, page) = self.at;
+        let now = self.cx.now;
+        self.page().take(refresh, now);
+        self.cx.emit(Event::CopyArrived { segment, page });
+        self.views.watches.changed(self.cx, self.at);
         self.serve();
     }
 }
 
-/// The source of so many bytes of a page; `whole` if that is all of it.
-pub(super) fn part(bytes: u16, whole: Source) -> Source {
-    if usize::from(bytes) == PAGE_SIZE {
-        whole
-    } else {
-        Source::Prefix(bytes)
+impl Page {
+    /// New contents are in the frame.
+    fn take(&mut self, refresh: &Refresh, now: Time) {
+        let (old, new) = (self.stamp, refresh.stamp);
+        if old.number > 0 && new.number > old.number + 1 && old.version == new.version {
+            self.missed += new.number - old.number - 1;
+        }
+        if core::mem::take(&mut self.blank) {
+            (self.valid, self.veiled) = (Valid::Nothing, None);
+        }
+        let shown = self.shown().max(valid(refresh));
+        self.valid = self.valid.max(valid(refresh));
+        self.veiled = Some(shown).filter(|shown| self.veiled.is_some() && *shown < self.valid);
+        (self.prefix_purged, self.purged) = (false, false);
+        (self.stamp, self.seen) = (new, now);
+        self.came(new, valid(refresh) == Valid::Whole);
+        self.answered(refresh.answers, new);
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::context::PageContext;
 use super::messages::{Body, Want, Wish};
-use super::page::Valid;
+use super::page::{Unanswered, Valid};
+use super::page_here::PageHere;
 use super::{HOPS, RUN, Views};
-use crate::effect::{Reply, Source};
+use crate::effect::Reply;
 use crate::limits::{PIN_LEASE, PIN_PAGES};
 use crate::policies::ProgramRequest;
 use crate::shell::Cx;
@@ -102,7 +103,7 @@ impl Views {
         for index in pages {
             self.page(cx, index).locks.push((who.1, until));
             if short {
-                self.at(cx, index).unmap_supersets();
+                self.at(cx, index).here().unmap_supersets();
             }
         }
         cx.reply(who.0, Reply::Done);
@@ -172,16 +173,43 @@ impl Views {
 }
 
 impl PageContext<'_, '_> {
-    /// Drops or hides copies, so that the next access sees newer contents (E4).
+    /// Threads that wait for what was purged are served by what is newer.
     fn purge(&mut self, short: bool) {
-        self.drop_copy(short);
-        if !self.page().holds {
-            self.ask_after_purge(short);
+        if self.here().purge(short) {
+            self.ask();
         }
     }
 
+    /// Page-out (E13): the holder's page stays, and is unmapped only. Of a short page, the prefix is
+    /// dropped, and the whole page stays, and is unmapped (E11).
+    fn page_out(&mut self, short: bool) {
+        let mut here = self.here();
+        if here.page.holds && here.page.filled {
+            here.unmap();
+        } else if !here.page.holds {
+            self.purge(short);
+        }
+    }
+}
+
+impl PageHere<'_, '_> {
+    /// Drops or hides copies, so that the next access sees newer contents (E4). What was asked for
+    /// before a purge may be older than what was stored before it (INV-purge-finds): returns whether
+    /// threads that still wait must ask anew.
+    fn purge(&mut self, short: bool) -> bool {
+        self.drop_copy(short);
+        if self.page.holds {
+            return false;
+        }
+        let earlier = self.page.unanswered.as_ref();
+        let purge = Unanswered::since(self.cx.last_request(), short, earlier);
+        self.page.unanswered = Some(purge);
+        // The consistent copy itself is never old.
+        self.withdraw(|want| want.wish < Wish::Move)
+    }
+
     fn drop_copy(&mut self, short: bool) {
-        let page = self.page();
+        let page = &mut *self.page;
         page.purged = true;
         if page.valid == Valid::Nothing {
             return;
@@ -189,7 +217,7 @@ impl PageContext<'_, '_> {
         let is_whole = page.valid == Valid::Whole;
         if page.holds {
             // Demand-driven views see the consistent copy here in any case.
-            if self.views.mappings.values().any(|view| view.data_driven) {
+            if self.mappings.values().any(|view| view.data_driven) {
                 self.unmap();
             }
         } else if page.keeps.is_some() && is_whole && !(short && page.shown() == Valid::Whole) {
@@ -202,44 +230,6 @@ impl PageContext<'_, '_> {
             page.valid = Valid::Nothing;
             (page.prefix_purged, page.blank) = (false, false);
             self.evict(false);
-        }
-    }
-
-    /// Takes the page out of all mappings; its contents stay.
-    fn unmap(&mut self) {
-        self.drop_arriving();
-        self.evict(true);
-        self.fill(Source::Stash);
-        // While the page is passed on, the stash has the same contents, and is needed.
-        if self.page().passing.is_none() {
-            self.drop_stash();
-        }
-    }
-
-    /// Takes a page that is here out of the views of whole pages; those of short ones show it on. All
-    /// have one frame, so it leaves all views first.
-    fn unmap_supersets(&mut self) {
-        let filled = self.page().filled;
-        if !filled || self.views.mappings.values().all(|view| view.short) {
-            return;
-        }
-        self.unmap();
-        let page = self.page().clone();
-        let shown = |view: &View| view.short && page.serves(*view);
-        let mappings = self.views.mappings.iter().filter(|(_, view)| shown(view));
-        for (mapping, view) in mappings.map(|(m, v)| (*m, *v)).collect::<Vec<_>>() {
-            self.grant(mapping, view);
-        }
-    }
-
-    /// Page-out (E13): the holder's page stays, and is unmapped only. Of a short page, the prefix is
-    /// dropped, and the whole page stays, and is unmapped (E11).
-    fn page_out(&mut self, short: bool) {
-        let page = self.page();
-        if page.holds && page.filled {
-            self.unmap();
-        } else if !page.holds {
-            self.purge(short);
         }
     }
 }
