@@ -139,9 +139,7 @@ impl Views {
     pub(super) fn replica_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         for (index, page) in &mut self.pages {
             page.giver = page.giver.filter(|giver| *giver != node);
-            if page.keeps == Some(node) && !page.holds {
-                self.replicas.orphans.insert(*index);
-            }
+            self.replicas.orphans.holder_gone(*index, page, node);
         }
         self.replicas.member_gone(&self.published, node);
         self.restart_replicas(cx);

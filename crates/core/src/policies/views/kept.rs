@@ -42,7 +42,7 @@ impl PageContext<'_, '_> {
 
     /// A page that was kept for a node that is gone has another holder.
     fn has_holder(&mut self) {
-        if self.views.replicas.orphans.remove(&self.at.1) {
+        if self.views.replicas.orphans.adopted(self.at.1) {
             self.page().orphaned = false;
             self.ask();
             self.views.pump_replicas(self.cx);
@@ -201,21 +201,8 @@ impl Views {
     /// Sees to it that pages whose holder is gone get this node as the next, some at a time.
     pub(super) fn ask_for_orphans(&mut self, cx: &mut Cx<'_>) {
         let mut asked = 0;
-        while let Some(index) = self.replicas.orphans.iter().nth(asked).copied() {
-            let page = self.page(cx, index);
-            let gone = page.keeps.is_some_and(|holder| cx.is_gone(holder));
-            if page.holds || !gone {
-                self.replicas.orphans.remove(&index);
-                continue;
-            }
-            if asked == FLIGHT {
-                return;
-            }
-            asked += 1;
-            if !page.orphaned {
-                page.orphaned = true;
-                self.at(cx, index).ask();
-            }
+        while let Some(index) = self.replicas.orphans.next(cx, &mut self.pages, &mut asked) {
+            self.at(cx, index).ask();
         }
     }
 }

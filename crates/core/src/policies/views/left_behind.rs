@@ -30,7 +30,7 @@ impl Views {
         }
         let orphans = &self.replicas.orphans;
         let is_here = |(index, page): &(&PageIndex, &Page)| {
-            page.holds || page.passing.is_some() || orphans.contains(index)
+            page.holds || page.passing.is_some() || orphans.contains(**index)
         };
         let here = self.pages.iter().filter(is_here);
         let pages: Vec<PageIndex> = here.map(|(index, _)| *index).collect();

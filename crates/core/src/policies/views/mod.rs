@@ -10,7 +10,8 @@
 //! those that come, [`watches`] who waits for any, [`listen`] knows who gets refreshes, [`census`] finds
 //! the copy again when its holder is gone, and [`loss`] is for pages without any copy.
 //! [`replicas`] names to a second node what this one holds, [`backing`] tells them of each page, and
-//! [`kept`] is what this node keeps for others.
+//! [`kept`] is what this node keeps for others, and [`orphans`] are those of the pages kept whose holder is
+//! gone.
 
 mod arrivals;
 mod backing;
@@ -22,6 +23,7 @@ mod left_behind;
 mod listen;
 mod loss;
 mod messages;
+mod orphans;
 mod page;
 mod page_here;
 mod publications;

@@ -15,6 +15,7 @@
 //! `unreplicated` is not zero; the next holder has it, or something newer.
 
 use super::messages::{Body, Run};
+use super::orphans::Orphans;
 use super::page::Page;
 use super::publications::Publications;
 use super::say;
@@ -54,8 +55,8 @@ pub(super) struct Replicas {
     pub(super) zeros: Zeros,
     /// Requests that wait until these pages are kept.
     waiting: Vec<(Ticket, ClientId, PageIndex, u32)>,
-    /// Pages kept here whose holder is gone; also in a segment without replicas.
-    pub(super) orphans: BTreeSet<PageIndex>,
+    /// Also in a segment without replicas.
+    pub(super) orphans: Orphans,
     /// Nodes that leave: they keep nothing more.
     leavers: NodeSet,
     /// This node leaves, and asks those for whom it keeps pages to find another one.
