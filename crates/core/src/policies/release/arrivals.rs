@@ -20,13 +20,16 @@ impl Release {
             // neither.
             _ if is_page != page => cx.emit(Event::Malformed {}),
             None => cx.emit(Event::Malformed {}),
-            Some(Body::IntervalRequest(inquire)) => self.inquired(cx, from, &inquire),
+            Some(Body::IntervalRequest(inquire)) => self.backup(cx).inquired(from, &inquire),
             Some(Body::IntervalReply(told)) => self.told(cx, from, &told),
             Some(Body::CopyRequest(fetch)) => self.requests(cx).fetch(fetch),
             Some(Body::CopyRequests(many)) => self.requests(cx).fetch_many(from, &many),
             Some(Body::CopyReply(base)) => self.base_arrived(cx, from, &base),
             Some(Body::DiffRequest(want)) => self.requests(cx).wanted(from, &want),
-            Some(Body::DiffMissing(absent)) => self.absent(cx, from, &absent),
+            Some(Body::DiffMissing(absent)) => {
+                let pages = self.memory.absent(cx, from, &absent);
+                self.go_on(cx, pages);
+            }
             Some(Body::Full(full)) => self.somebody_is_full(cx, from, &full.floor, full.leaving),
             Some(Body::Keep(keep)) => self.keep(cx, from, keep),
             Some(Body::Kept(kept)) => self.backup(cx).kept(from, &kept),
@@ -49,7 +52,8 @@ impl Release {
                     diffs,
                     floor,
                 };
-                self.absent(cx, from, &absent);
+                let pages = self.memory.absent(cx, from, &absent);
+                self.go_on(cx, pages);
             }
             Some(Body::CopyRequests(many)) => {
                 for (page, request) in many.copies {

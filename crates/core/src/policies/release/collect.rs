@@ -3,15 +3,15 @@
 //! The home leads, in rounds ([`super::round`]); this file has what every node does in one, and
 //! when it is time for one: a node holds too much, or leaves.
 
+use super::Release;
 use super::collector::{Report, keeper_of_rest};
 use super::history::History;
 use super::inquiries::OnReply;
 use super::memory::Memory;
-use super::messages::{Body, Collect, Full};
+use super::messages::Collect;
 use super::page::{Copy, Page};
 use super::repair::deputy_of;
 use super::requests::Requests;
-use super::{Release, say};
 use crate::caller::Caller;
 use crate::continuation::Continuation;
 use crate::effect::{DiffWork, Effect, Mappings, Rights};
@@ -72,6 +72,19 @@ impl Memory {
             }
         }
         all
+    }
+
+    /// Drops the diffs up to a time.
+    fn forget_diffs(&mut self, cx: &mut Cx<'_>, history: &History, upto: &VectorTime) {
+        let (segment, upto) = (self.segment, self.with_untold(cx, history, upto));
+        self.diffs.collect(&upto);
+        cx.push(Effect::Diffs(DiffWork::Forget { segment, upto }));
+    }
+
+    /// What counts against the bound.
+    pub(super) fn remembered(&self, cx: &Cx<'_>, history: &History) -> usize {
+        let twins = cx.pace().twins as usize;
+        self.pages.remembered(self.diffs.len(), twins) + history.len()
     }
 
     /// The pages touched in this time that a node is to keep, of these possible keepers, and that are not
@@ -147,14 +160,6 @@ impl Release {
         requests.send(cx, self.rules.segment, self.intervals.history.floor());
     }
 
-    /// A node is gone. If it was the home, no node will say what is to be dropped, unless some node
-    /// has dropped it already.
-    pub(super) fn leader_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        if cx.was_home(node, self.rules.segment) && self.collector.leader_gone() {
-            self.mind_the_bound(cx);
-        }
-    }
-
     /// All nodes have reached `upto`: drops what it covers, as no node will request any of it
     /// again.
     pub(super) fn forget(&mut self, cx: &mut Cx<'_>, upto: &VectorTime) {
@@ -168,14 +173,16 @@ impl Release {
         for index in touched {
             self.memory.forget(cx, index, upto, keepers.clone());
         }
-        self.forget_history(cx, upto);
-        self.begin_misses_anew(cx);
-        self.repaired(cx);
+        self.raise_floor(cx, upto);
     }
 
-    /// The floor has risen: a copy that was requested before may lack what no write notice names
-    /// any more.
-    fn begin_misses_anew(&mut self, cx: &mut Cx<'_>) {
+    /// Forgets the intervals up to a time, and their diffs. A copy that was requested before may lack
+    /// what no write notice names any more.
+    fn raise_floor(&mut self, cx: &mut Cx<'_>, upto: &VectorTime) {
+        self.intervals.history.collect(upto);
+        self.push.collect(cx.me(), upto);
+        self.memory.forget_diffs(cx, &self.intervals.history, upto);
+        self.check_goals(cx);
         let mut requests = Requests::many();
         for index in self.memory.pages.which(|page| page.miss.is_some()) {
             if let Some(miss) = self.memory.pages.miss(index) {
@@ -185,18 +192,7 @@ impl Release {
             self.go_on_with(cx, index, &mut requests);
         }
         requests.send(cx, self.rules.segment, self.intervals.history.floor());
-    }
-
-    fn forget_history(&mut self, cx: &mut Cx<'_>, upto: &VectorTime) {
-        self.intervals.history.collect(upto);
-        self.push.collect(cx.me(), upto);
-        let upto = self.memory.with_untold(cx, &self.intervals.history, upto);
-        self.memory.diffs.collect(&upto);
-        cx.push(Effect::Diffs(DiffWork::Forget {
-            segment: self.rules.segment,
-            upto,
-        }));
-        self.check_goals(cx);
+        self.repaired(cx);
     }
 
     /// Other nodes have collected intervals that this node never heard of, since it took no part:
@@ -211,9 +207,7 @@ impl Release {
             self.memory.drop_copy(cx, index);
             self.memory.pages.forget_notices(index, floor);
         }
-        self.forget_history(cx, floor);
-        self.begin_misses_anew(cx);
-        self.repaired(cx);
+        self.raise_floor(cx, floor);
     }
 
     /// Starts a round of collection, or asks the home for one, if this node holds too much or
@@ -228,31 +222,16 @@ impl Release {
         }
         if !self.collector.is_led() {
             self.collector.report(cx);
-            self.say_full(cx);
+            self.collector.say_full(cx, self.intervals.history.floor());
         }
     }
 
     fn wants_round(&self, cx: &Cx<'_>) -> bool {
-        let much = self.remembered(cx) > cx.pace().notices as usize;
+        let history = &self.intervals.history;
+        let much = self.memory.remembered(cx, history) > cx.pace().notices as usize;
         let leaves = self.collector.leaves() && self.is_needed(cx.me());
-        much || leaves || self.wants_repair(cx)
-    }
-
-    /// What counts against the bound.
-    pub(super) fn remembered(&self, cx: &Cx<'_>) -> usize {
-        let twins = cx.pace().twins as usize;
-        self.memory.pages.remembered(self.memory.diffs.len(), twins) + self.intervals.history.len()
-    }
-
-    fn say_full(&self, cx: &mut Cx<'_>) {
-        let home = cx.home(self.rules.segment);
-        if home != cx.me() {
-            let full = Full {
-                floor: self.intervals.history.floor().clone(),
-                leaving: self.collector.leaves(),
-            };
-            say(cx, self.rules.segment, home, &Body::Full(full));
-        }
+        let heard = &self.intervals.heard;
+        much || leaves || self.replicas.wants_repair(cx, heard)
     }
 
     /// Repeats the report to the home, if that is due.
@@ -260,7 +239,7 @@ impl Release {
         let wanted = self.wants_round(cx) && cx.home(self.rules.segment) != cx.me();
         match self.collector.report_due(cx, wanted) {
             Report::None => {}
-            Report::Again => self.say_full(cx),
+            Report::Again => self.collector.say_full(cx, self.intervals.history.floor()),
             Report::Ended => self.mind_the_bound(cx),
         }
     }

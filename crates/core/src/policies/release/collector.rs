@@ -1,6 +1,8 @@
 //! What a node knows of the garbage collection that the home leads (T16): what it is about to drop,
 //! and whether it has reported that it is time to collect.
 
+use super::messages::{Body, Full};
+use super::say;
 use crate::backoff::Backoff;
 use crate::caller::Caller;
 use crate::continuation::Continuation;
@@ -205,6 +207,16 @@ impl Collector {
     /// The home is told from now on that it is time to collect.
     pub(super) fn report(&mut self, cx: &mut Cx<'_>) {
         self.report = Some(cx.backoff(Timer::Segment(self.segment)));
+    }
+
+    /// Tells the home that it is time to collect what is behind this floor.
+    pub(super) fn say_full(&self, cx: &mut Cx<'_>, floor: &VectorTime) {
+        let home = cx.home(self.segment);
+        let full = Full {
+            floor: floor.clone(),
+            leaving: self.leaves,
+        };
+        say(cx, self.segment, home, &Body::Full(full));
     }
 
     /// Something was collected: the report has arrived.

@@ -1,7 +1,7 @@
 //! What becomes of copies when a node is gone.
 //!
 //! *INV-dead-tell-nothing*: intervals of a gone node that no survivor knows are discarded by all
-//! nodes. So a node that has told what it knows of that node ([`inquired`](Release::inquired))
+//! nodes. So a node that has told what it knows of that node (`BackupContext::inquired`)
 //! takes nothing from it any more, and no copy has any of those intervals.
 
 use super::Release;
@@ -24,7 +24,10 @@ impl Release {
             self.drop_what_nobody_told(cx);
         }
         self.round_lost(cx, node);
-        self.leader_gone(cx, node);
+        // No home will say what is to be dropped, unless some node has dropped it already.
+        if cx.was_home(node, self.rules.segment) && self.collector.leader_gone() {
+            self.mind_the_bound(cx);
+        }
         self.intervals
             .inquiries
             .gone(cx, self.intervals.history.time(), node);

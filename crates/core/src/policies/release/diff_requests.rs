@@ -1,5 +1,6 @@
 //! Diffs that a page lacks: which nodes are asked for them, and what arrives (T15).
 
+use super::memory::Memory;
 use super::messages::{Body, DiffMissing, DiffRequest};
 use super::miss::{MissContext, is_out_of_reach};
 use super::page::{Copy, Miss};
@@ -9,7 +10,7 @@ use crate::effect::{DiffWork, Effect};
 use crate::shell::Cx;
 use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{DiffName, Diffs};
-use pagemesh_wire::{NodeId, NodeSet, RequestId};
+use pagemesh_wire::{NodeId, NodeSet, PageIndex, RequestId};
 use std::collections::BTreeSet;
 
 /// Pages that are considered after one that is needed, at most.
@@ -160,21 +161,27 @@ impl Release {
         if !names.is_empty() {
             cx.push(Effect::Diffs(DiffWork::Keep { segment, names }));
         }
-        for page in pages {
-            self.go_on(cx, page);
-        }
+        self.go_on(cx, pages);
         for page in pushed {
             self.merge_pushed(cx, page);
         }
         let came: Vec<_> = diffs.diffs.iter().map(|(name, _)| *name).collect();
-        self.wards_have(cx, &came);
+        let wards = self.replicas.came(&came);
+        self.advance_wards(cx, wards);
     }
+}
 
-    /// The asked node does not have these diffs.
-    pub(super) fn absent(&mut self, cx: &mut Cx<'_>, from: NodeId, absent: &DiffMissing) {
+impl Memory {
+    /// The asked node does not have these diffs. Returns the pages that lack them.
+    pub(super) fn absent(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        absent: &DiffMissing,
+    ) -> BTreeSet<PageIndex> {
         let mut pages = BTreeSet::new();
         for name in &absent.diffs {
-            let Some(miss) = self.memory.pages.miss(name.page) else {
+            let Some(miss) = self.pages.miss(name.page) else {
                 continue;
             };
             let Some((asked, names)) = miss.asked.get_mut(&absent.request) else {
@@ -192,11 +199,9 @@ impl Release {
             if absent.floor.has(name.node, name.interval) {
                 // The diff is collected there, so the keeper of the page has it.
                 miss.floor.join(&absent.floor);
-                self.memory.drop_copy(cx, name.page);
+                self.drop_copy(cx, name.page);
             }
         }
-        for page in pages {
-            self.go_on(cx, page);
-        }
+        pages
     }
 }

@@ -104,7 +104,9 @@ impl Hooks for Release {
     }
 
     fn trapped(&mut self, cx: &mut Cx<'_>, pages: &[PageRange]) {
-        self.name_untrapped(cx, pages);
+        self.initial_sync(cx);
+        self.walk(cx).were_stored_to(pages);
+        self.end_interval(cx);
     }
 
     fn cancel(&mut self, ticket: Ticket) -> bool {
@@ -181,8 +183,9 @@ impl Hooks for Release {
     }
 
     fn inspect(&self, me: NodeId, first: PageIndex, limit: usize) -> Inspection {
+        let repairs = self.replicas.repair.is_some();
         Inspection {
-            unreplicated: self.unreplicated(me),
+            unreplicated: self.memory.unreplicated(me, repairs),
             ..self.memory.inspect(me, first, limit)
         }
     }

@@ -37,7 +37,7 @@ impl Release {
         if self.collector.leaves() {
             let me = cx.me();
             self.round.leaves(me);
-            self.give_up_pages(cx, me);
+            self.name_as_written(cx, |page| page.is_kept_by(me));
         }
         let acting = self.rules.segment.home() != cx.me();
         let step = if acting { Step::Hear } else { Step::Know };
@@ -57,15 +57,13 @@ impl Release {
     /// members, a round need not ask them; and if one is due soon, now is better than in the middle
     /// of the next phase.
     pub(super) fn barrier_opened(&mut self, cx: &mut Cx<'_>, nodes: NodeSet) {
-        let soon = self.remembered(cx) > cx.pace().notices as usize / 2;
+        let history = &self.intervals.history;
+        let soon = self.memory.remembered(cx, history) > cx.pace().notices as usize / 2;
         let leads = self.rules.segment.home() == cx.me()
             && !self.round.is_under_way()
             && !self.collector.leaves();
         if soon && leads && cx.shell.alive.without(&nodes).is_empty() {
-            let time = self
-                .replicas
-                .tellable(&self.intervals.history, cx.me())
-                .into_owned();
+            let time = self.replicas.tellable(history, cx.me()).into_owned();
             self.open_round(cx, Step::Reach, time);
         }
     }

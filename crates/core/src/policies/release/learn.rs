@@ -1,9 +1,9 @@
 //! How a node learns what happened before: news on acquires, and answers to its inquiries
 //! ([`super::inquiries`]) when there was more than fits a datagram.
 
+use super::Release;
 use super::inquiries::OnReply;
-use super::messages::{Body, IntervalReply, IntervalRequest, News};
-use super::{Release, say};
+use super::messages::{IntervalReply, News};
 use crate::continuation::Continuation;
 use crate::shell::Cx;
 use pagemesh_wire::{NodeId, VectorTime};
@@ -92,22 +92,6 @@ impl Release {
         }
     }
 
-    /// Another node inquires. The answer is all that the asking node will ever learn of the nodes
-    /// that it knows to be gone: so this node must not take anything from them any more
-    /// (*INV-dead-tell-nothing*), and does not answer while it has an older member view.
-    pub(super) fn inquired(&mut self, cx: &mut Cx<'_>, from: NodeId, inquire: &IntervalRequest) {
-        self.intervals.heard.knows(from, &inquire.time);
-        if cx.shell.view.epoch < inquire.epoch {
-            return;
-        }
-        self.backup(cx).others_know(&inquire.time);
-        let told = IntervalReply {
-            request: inquire.request,
-            news: self.intervals.news_after(cx, &inquire.time, &self.replicas),
-        };
-        say(cx, self.rules.segment, from, &Body::IntervalReply(told));
-    }
-
     /// The answer to an inquiry. What did not fit is asked for at once.
     pub(super) fn told(&mut self, cx: &mut Cx<'_>, from: NodeId, told: &IntervalReply) {
         let before = self.intervals.history.time().intervals();
@@ -138,13 +122,17 @@ impl Release {
                         self.advance_round(cx);
                     }
                 }
-                OnReply::Ward(node) => self.ward_told(cx, node),
+                OnReply::Ward(node) => {
+                    let known = self.intervals.history.time();
+                    if self.replicas.ward_told(node, known) {
+                        self.advance_ward(cx, node);
+                    }
+                }
                 OnReply::Doubts => self.end_doubts(cx),
                 OnReply::Greeted => {
                     self.intervals.inquiries.end_sync();
-                    for page in self.memory.pages.which(|page| page.miss.is_some()) {
-                        self.go_on(cx, page);
-                    }
+                    let waiting = self.memory.pages.which(|page| page.miss.is_some());
+                    self.go_on(cx, waiting);
                 }
             }
         }

@@ -45,17 +45,11 @@ impl Release {
             return waiting;
         }
         if self.collector.time().is_none() {
-            self.give_up_pages(cx, me);
+            self.name_as_written(cx, |page| page.is_kept_by(me));
             self.backup(cx).want_kept();
         }
         self.mind_the_bound(cx);
         waiting + 1
-    }
-
-    /// Names the pages that this node keeps as if it had written them: so the next round finds
-    /// another keeper for each.
-    pub(super) fn give_up_pages(&mut self, cx: &mut Cx<'_>, me: NodeId) {
-        self.name_as_written(cx, |page| page.is_kept_by(me));
     }
 
     /// This node is no member any more: its pages are invalid.

@@ -225,6 +225,20 @@ impl Memory {
             })
         });
     }
+
+    /// A modification of the page is lost with a node.
+    fn lose(&mut self, cx: &mut Cx<'_>, rules: Rules, index: PageIndex, with: NodeId) {
+        let Some(page) = self.pages.get_mut(&index) else {
+            return;
+        };
+        page.lost = Some(with);
+        if let Some(miss) = page.miss.take() {
+            cx.end(&miss.backoff, rules.timer(index));
+            for (mapping, _) in miss.faults {
+                cx.fail(mapping, (rules.segment, index), Refusal::NodeGone(with));
+            }
+        }
+    }
 }
 
 impl Release {
@@ -246,13 +260,15 @@ impl Release {
         }
     }
 
-    /// Does the next step for a page that is being made whole.
-    pub(super) fn go_on(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let outcome = self.miss(cx, index).go_on_alone();
-        self.conclude(cx, index, outcome);
+    /// Does the next step for each of these pages that is being made whole.
+    pub(super) fn go_on(&mut self, cx: &mut Cx<'_>, pages: impl IntoIterator<Item = PageIndex>) {
+        for index in pages {
+            let outcome = self.miss(cx, index).go_on_alone();
+            self.conclude(cx, index, outcome);
+        }
     }
 
-    /// As [`Release::go_on`], but what is to be requested is added to `requests`.
+    /// As [`Release::go_on`] for one page, but what is to be requested is added to `requests`.
     pub(super) fn go_on_with(
         &mut self,
         cx: &mut Cx<'_>,
@@ -274,7 +290,11 @@ impl Release {
         match outcome {
             Outcome::Waits => {}
             Outcome::InFrame => self.serve_faults(cx, page),
-            Outcome::Lost(with) => self.is_lost(cx, page, with),
+            Outcome::Lost(with) => {
+                self.memory.lose(cx, self.rules, page, with);
+                self.prefetch.flights.forget(page);
+                self.collector.is_whole(cx, page);
+            }
             Outcome::Whole(source, names) => {
                 let history = &self.intervals.history;
                 self.memory.finish(cx, history, page, (source, names));
@@ -299,24 +319,6 @@ impl Release {
             let mut requests = self.requests(cx);
             for fetch in miss.readers {
                 requests.fetch(fetch);
-            }
-        }
-        self.collector.is_whole(cx, index);
-    }
-
-    /// A modification of the page is lost with a node.
-    fn is_lost(&mut self, cx: &mut Cx<'_>, index: PageIndex, with: NodeId) {
-        let (segment, timer) = (self.rules.segment, self.rules.timer(index));
-        let Some(page) = self.memory.pages.get_mut(&index) else {
-            return;
-        };
-        page.lost = Some(with);
-        let miss = page.miss.take();
-        self.prefetch.flights.forget(index);
-        if let Some(miss) = miss {
-            cx.end(&miss.backoff, timer);
-            for (mapping, _) in miss.faults {
-                cx.fail(mapping, (segment, index), Refusal::NodeGone(with));
             }
         }
         self.collector.is_whole(cx, index);

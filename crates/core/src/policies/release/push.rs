@@ -282,7 +282,7 @@ impl Release {
         };
         for other in others {
             if self.walk(cx).open(other, ahead) {
-                self.go_on(cx, other);
+                self.go_on(cx, [other]);
             }
         }
     }

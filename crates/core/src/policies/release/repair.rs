@@ -32,6 +32,13 @@ impl Memory {
             && page.lost.is_none()
     }
 
+    /// Pages that are on no second node, as far as this node must see to that: while it `repairs`, also
+    /// those that have changes which are not collected.
+    pub(super) fn unreplicated(&self, me: NodeId, repairs: bool) -> u64 {
+        let counts = |page: &Page| self.is_lonely(me, page) || repairs && !page.notices.is_empty();
+        self.pages.count(counts)
+    }
+
     /// Where a keeper's deputy is gone, or a deputy's keeper, the other one is alone.
     pub(super) fn mind_partners(&mut self, cx: &Cx<'_>) {
         let me = cx.me();
@@ -60,17 +67,6 @@ impl Memory {
 }
 
 impl Release {
-    /// Pages that are on no second node, as far as this node must see to that.
-    pub(super) fn unreplicated(&self, me: NodeId) -> u64 {
-        if !self.replicas.on {
-            return 0;
-        }
-        let repairs = self.replicas.repair.is_some();
-        self.memory
-            .pages
-            .count(|page| self.memory.is_lonely(me, page) || repairs && !page.notices.is_empty())
-    }
-
     /// Sees to it that pages which this node alone has get a keeper and a deputy. `endangered` if
     /// intervals are perhaps on one node only.
     pub(super) fn repair(&mut self, cx: &mut Cx<'_>, endangered: bool) {
@@ -111,15 +107,6 @@ impl Release {
         self.mind_the_bound(cx);
     }
 
-    /// Whether something is to be collected because it is perhaps on one node only.
-    pub(super) fn wants_repair(&self, cx: &Cx<'_>) -> bool {
-        self.replicas.repair.is_some()
-            && self
-                .replicas
-                .choose_backup(cx, &self.intervals.heard)
-                .is_some()
-    }
-
     /// Something was collected.
     pub(super) fn repaired(&mut self, cx: &mut Cx<'_>) {
         if !self.replicas.on {
@@ -128,9 +115,11 @@ impl Release {
         let floor = self.intervals.history.floor();
         self.replicas.repair.take_if(|repair| floor.covers(repair));
         self.memory.mind_partners(cx);
-        self.wards_collected(cx);
+        let wards = self.replicas.collected(floor);
+        self.advance_wards(cx, wards);
         self.backup(cx).pump();
-        if self.unreplicated(cx.me()) > 0 {
+        let repairs = self.replicas.repair.is_some();
+        if self.memory.unreplicated(cx.me(), repairs) > 0 {
             self.replicas.look_later(cx, self.rules.segment);
         }
     }
@@ -184,10 +173,8 @@ impl Release {
     /// All nodes have told what they know of those that are gone.
     pub(super) fn end_doubts(&mut self, cx: &mut Cx<'_>) {
         self.drop_what_nobody_told(cx);
-        let waiting: Vec<PageIndex> = self.memory.pages.which(|page| page.miss.is_some());
-        for index in waiting {
-            self.go_on(cx, index);
-        }
+        let waiting = self.memory.pages.which(|page| page.miss.is_some());
+        self.go_on(cx, waiting);
         self.repair(cx, false);
     }
 }

@@ -140,6 +140,11 @@ impl Replicas {
         choose(cx, heard.nodes(), &self.leavers, since)
     }
 
+    /// Whether something is to be collected because it is perhaps on one node only.
+    pub(super) fn wants_repair(&self, cx: &Cx<'_>, heard: &Heard) -> bool {
+        self.repair.is_some() && self.choose_backup(cx, heard).is_some()
+    }
+
     /// The coordinator leads the segment when its home is gone: it is told of it.
     pub(super) fn introduce_coordinator(&mut self, cx: &mut Cx<'_>, segment: SegmentId) {
         let to = cx.coordinator();

@@ -6,8 +6,9 @@
 //! before that, they never happened (INV-dead-tell-nothing).
 
 use super::diff_store::DiffStore;
-use super::history::is_sound;
+use super::history::{History, is_sound};
 use super::inquiries::OnReply;
+use super::memory::Memory;
 use super::messages::{Body, DiffRequest, IntervalRecord, Keep, Kept, News};
 use super::replicas::Replicas;
 use super::{Release, say};
@@ -35,6 +36,17 @@ pub(super) struct Ward {
     inquires: bool,
 }
 
+/// What the records of a ward need next.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    /// Diffs, or an answer, or nothing.
+    Waits,
+    /// The ward is asked for what happened before them.
+    Inquire(VectorTime),
+    /// They are learnt up to this one.
+    Learn(u64, Vec<IntervalRecord>),
+}
+
 impl Ward {
     /// What must be known before the records are learnt.
     fn before(&self) -> VectorTime {
@@ -48,11 +60,33 @@ impl Ward {
         before
     }
 
-    /// Looks which diffs of its records are not here and not collected.
-    fn look_for_missing(&mut self, floor: &VectorTime, diffs: &DiffStore) {
+    /// It asks to keep these intervals. Looks which of their diffs are not here and not collected.
+    fn names(
+        &mut self,
+        (upto, records): (u64, Vec<IntervalRecord>),
+        (floor, diffs): (&VectorTime, &DiffStore),
+    ) {
+        self.inquires &= self.upto == upto;
+        (self.upto, self.records) = (upto, records);
+        self.asked.clear();
         let names = self.records.iter().flat_map(IntervalRecord::diffs);
         let lacks = |name: &DiffName| !floor.has(name.node, name.interval) && !diffs.has(name);
         self.missing = names.filter(lacks).collect();
+    }
+
+    /// What its records need next, where this much is known.
+    fn next(&mut self, known: &VectorTime) -> Next {
+        if !self.missing.is_empty() || self.records.is_empty() {
+            return Next::Waits;
+        }
+        let before = self.before();
+        if known.covers(&before) {
+            return Next::Learn(self.upto, core::mem::take(&mut self.records));
+        }
+        match core::mem::replace(&mut self.inquires, true) {
+            true => Next::Waits,
+            false => Next::Inquire(before),
+        }
     }
 
     /// Requests some of the diffs that are missing, if none is requested.
@@ -94,7 +128,7 @@ impl Replicas {
     }
 
     /// Diffs have arrived. Returns the wards of which some were missing.
-    fn came(&mut self, names: &[DiffName]) -> BTreeSet<NodeId> {
+    pub(super) fn came(&mut self, names: &[DiffName]) -> BTreeSet<NodeId> {
         let mut nodes = BTreeSet::new();
         for name in names {
             if let Some(ward) = self.wards.get_mut(&name.node)
@@ -108,13 +142,50 @@ impl Replicas {
     }
 
     /// Intervals were collected: their diffs are not missing any more. Returns the wards.
-    fn collected(&mut self, floor: &VectorTime) -> BTreeSet<NodeId> {
+    pub(super) fn collected(&mut self, floor: &VectorTime) -> BTreeSet<NodeId> {
         let kept = |name: &DiffName| !floor.has(name.node, name.interval);
         for ward in self.wards.values_mut() {
             ward.missing.retain(kept);
             ward.asked.retain(kept);
         }
         self.wards.keys().copied().collect()
+    }
+
+    /// A ward has told what happened before its intervals. Returns whether that is all known.
+    pub(super) fn ward_told(&mut self, node: NodeId, known: &VectorTime) -> bool {
+        let ward = self.wards.get_mut(&node);
+        ward.is_some_and(|ward| {
+            ward.inquires = false;
+            known.covers(&ward.before())
+        })
+    }
+
+    /// Tells a ward that its intervals up to this one are here, if this node has learnt them.
+    fn tell_kept(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (segment, history): (SegmentId, &History),
+        (node, upto): (NodeId, u64),
+    ) {
+        if !history.time().has(node, upto) {
+            return;
+        }
+        let time = self.tellable(history, cx.me()).into_owned();
+        if let Some(ward) = self.wards.get_mut(&node) {
+            ward.kept = ward.kept.max(upto);
+            say(cx, segment, node, &Body::Kept(Kept { upto, time }));
+        }
+    }
+}
+
+impl Memory {
+    /// The diffs of records that are about to be learnt go into pages in use, as pushed ones do.
+    fn expect(&mut self, history: &History, records: &[IntervalRecord]) {
+        for name in records.iter().flat_map(IntervalRecord::diffs) {
+            if self.diffs.has(&name) && self.welcomes(&name, history) {
+                self.diffs.keep_early(name);
+            }
+        }
     }
 }
 
@@ -145,27 +216,14 @@ impl Release {
         }
         self.take_in(cx, from, &news);
         let ward = self.replicas.wards.entry(from).or_default();
-        ward.inquires &= ward.upto == upto;
-        (ward.upto, ward.records) = (upto, records);
-        ward.asked.clear();
-        ward.look_for_missing(self.intervals.history.floor(), &self.memory.diffs);
+        let here = (self.intervals.history.floor(), &self.memory.diffs);
+        ward.names((upto, records), here);
         ward.pull(cx, self.rules.segment, from);
         self.advance_ward(cx, from);
     }
 
-    /// Diffs of wards have arrived.
-    pub(super) fn wards_have(&mut self, cx: &mut Cx<'_>, names: &[DiffName]) {
-        let wards = self.replicas.came(names);
-        self.advance_wards(cx, wards);
-    }
-
-    /// Intervals were collected: their diffs are not missing any more.
-    pub(super) fn wards_collected(&mut self, cx: &mut Cx<'_>) {
-        let wards = self.replicas.collected(self.intervals.history.floor());
-        self.advance_wards(cx, wards);
-    }
-
-    fn advance_wards(&mut self, cx: &mut Cx<'_>, wards: BTreeSet<NodeId>) {
+    /// Fewer diffs of these wards are missing.
+    pub(super) fn advance_wards(&mut self, cx: &mut Cx<'_>, wards: BTreeSet<NodeId>) {
         for node in wards {
             self.replicas.pull(cx, self.rules.segment, node);
             self.advance_ward(cx, node);
@@ -177,68 +235,78 @@ impl Release {
         let Some(ward) = self.replicas.wards.get_mut(&node) else {
             return;
         };
-        if !ward.missing.is_empty() || ward.records.is_empty() {
-            return;
-        }
-        let before = ward.before();
-        if !self.intervals.history.time().covers(&before) {
-            if !core::mem::replace(&mut ward.inquires, true) {
+        match ward.next(self.intervals.history.time()) {
+            Next::Waits => {}
+            Next::Inquire(before) => {
                 self.open_goal(cx, Some(before), node, OnReply::Ward(node));
             }
-            return;
-        }
-        let upto = ward.upto;
-        let records = core::mem::take(&mut ward.records);
-        self.learn_records(cx, node, records);
-        let knows = self.intervals.history.time().has(node, upto);
-        if let Some(ward) = self.replicas.wards.get_mut(&node).filter(|_| knows) {
-            ward.kept = ward.kept.max(upto);
-            let time = self
-                .replicas
-                .tellable(&self.intervals.history, cx.me())
-                .into_owned();
-            say(
-                cx,
-                self.rules.segment,
-                node,
-                &Body::Kept(Kept { upto, time }),
-            );
-        }
-    }
-
-    /// Learns of intervals whose diffs are here: they go into pages in use, as pushed ones do.
-    fn learn_records(&mut self, cx: &mut Cx<'_>, node: NodeId, records: Vec<IntervalRecord>) {
-        for record in &records {
-            for page in record.each_page() {
-                let name = DiffName {
-                    page,
-                    node,
-                    interval: record.index,
+            Next::Learn(upto, records) => {
+                self.memory.expect(&self.intervals.history, &records);
+                let news = News {
+                    floor: VectorTime::ZERO,
+                    goal: VectorTime::from_iter([(node, upto)]),
+                    records,
                 };
-                if self.memory.diffs.has(&name)
-                    && self.memory.welcomes(&name, &self.intervals.history)
-                {
-                    self.memory.diffs.keep_early(name);
-                }
+                self.take_in(cx, node, &news);
+                let of = (self.rules.segment, &self.intervals.history);
+                self.replicas.tell_kept(cx, of, (node, upto));
             }
         }
-        let last = records.last().map_or(0, |record| record.index);
-        let news = News {
-            floor: VectorTime::ZERO,
-            goal: VectorTime::from_iter([(node, last)]),
-            records,
-        };
-        self.take_in(cx, node, &news);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::messages::PageRun;
+    use super::*;
+    use pagemesh_wire::PageIndex;
+
+    const WARD: NodeId = NodeId(3);
+    const OTHER: NodeId = NodeId(4);
+    const PAGE: PageIndex = PageIndex(5);
+
+    /// A ward has named its second interval, in which it stored to a page and knew one interval of
+    /// another node.
+    fn named(floor: &VectorTime, diffs: &DiffStore) -> (Ward, Vec<IntervalRecord>) {
+        let mut ward = Ward::default();
+        let records = vec![IntervalRecord {
+            node: WARD,
+            index: 2,
+            time: VectorTime::from_iter([(OTHER, 1)]),
+            pages: vec![PageRun {
+                first: PAGE,
+                count: 1,
+            }],
+        }];
+        ward.names((2, records.clone()), (floor, diffs));
+        (ward, records)
     }
 
-    /// What happened before the intervals of a ward is known, or all has been told.
-    pub(super) fn ward_told(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        let Some(ward) = self.replicas.wards.get_mut(&node) else {
-            return;
+    #[test]
+    fn records_are_learnt_when_their_diffs_and_what_was_before_are_here() {
+        let (mut ward, records) = named(&VectorTime::ZERO, &DiffStore::default());
+        let before = VectorTime::from_iter([(OTHER, 1), (WARD, 1)]);
+        assert_eq!(ward.next(&before), Next::Waits, "for the diff");
+        ward.missing.clear();
+        assert_eq!(ward.next(&VectorTime::ZERO), Next::Inquire(before.clone()));
+        assert_eq!(ward.next(&VectorTime::ZERO), Next::Waits, "it was asked");
+        assert_eq!(ward.next(&before), Next::Learn(2, records));
+        assert_eq!(ward.next(&before), Next::Waits, "once");
+    }
+
+    #[test]
+    fn diffs_that_are_here_or_collected_are_not_missing() {
+        let name = DiffName {
+            page: PAGE,
+            node: WARD,
+            interval: 2,
         };
-        ward.inquires = false;
-        if self.intervals.history.time().covers(&ward.before()) {
-            self.advance_ward(cx, node);
-        }
+        let mut diffs = DiffStore::default();
+        assert!(diffs.keep(name));
+        let (ward, _) = named(&VectorTime::ZERO, &diffs);
+        assert!(ward.missing.is_empty());
+        let floor = VectorTime::from_iter([(WARD, 2)]);
+        let (ward, _) = named(&floor, &DiffStore::default());
+        assert!(ward.missing.is_empty());
     }
 }

@@ -3,7 +3,9 @@
 use super::super::feeds::Feeds;
 use super::super::intervals::Intervals;
 use super::super::memory::Memory;
-use super::super::messages::{Body, DiffRequest, IntervalRecord, Keep, Kept};
+use super::super::messages::{
+    Body, DiffRequest, IntervalRecord, IntervalReply, IntervalRequest, Keep, Kept,
+};
 use super::super::push_credit::PushCredit;
 use super::super::rules::Rules;
 use super::super::serve::RequestContext;
@@ -158,6 +160,29 @@ impl<'b> BackupContext<'_, 'b> {
             self.replicas.kept = known;
             self.pump();
         }
+    }
+
+    /// Another node inquires. The answer is all that the asking node will ever learn of the nodes
+    /// that it knows to be gone: so this node must not take anything from them any more
+    /// (*INV-dead-tell-nothing*), and does not answer while it has an older member view.
+    pub(in super::super) fn inquired(&mut self, from: NodeId, inquire: &IntervalRequest) {
+        self.intervals.heard.knows(from, &inquire.time);
+        if self.cx.shell.view.epoch < inquire.epoch {
+            return;
+        }
+        self.others_know(&inquire.time);
+        let told = IntervalReply {
+            request: inquire.request,
+            news: self
+                .intervals
+                .news_after(self.cx, &inquire.time, self.replicas),
+        };
+        say(
+            self.cx,
+            self.rules.segment,
+            from,
+            &Body::IntervalReply(told),
+        );
     }
 
     /// Lets everything go on that waited for what is kept now.
