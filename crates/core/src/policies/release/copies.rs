@@ -1,7 +1,7 @@
 //! The base copy of a page: which node is asked for it, and what it lacks (T15).
 
 use super::messages::{Body, CopyReply, CopyRequest};
-use super::miss::{MissContext, Need, Outcome, is_out_of_reach, schedule};
+use super::miss::{Need, Outcome, PageContext, is_out_of_reach, schedule};
 use super::page::{Copy, Miss, Page};
 use super::requests::Requests;
 use super::say;
@@ -13,7 +13,7 @@ use pagemesh_wire::{NodeId, RequestId, VectorTime};
 /// With more pending diffs than this, a whole copy that has them costs less.
 const DIFFS_WORTH: usize = 6;
 
-impl MissContext<'_, '_> {
+impl PageContext<'_, '_> {
     /// Where a page without a copy here starts: at its last writer, which has what came before;
     /// else at its keeper; else, if nothing is collected, at zeros.
     pub(super) fn need_base(&self, page: &Page, miss: &Miss, pending: &[DiffName]) -> Need {

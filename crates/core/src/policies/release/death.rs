@@ -34,7 +34,7 @@ impl Release {
         self.check_goals(cx);
         let waiting = self.memory.pages.which(|page| page.miss.is_some());
         for index in waiting {
-            let outcome = self.miss(cx, index).helper_gone(node);
+            let outcome = self.at(cx, index).helper_gone(node);
             self.conclude(cx, index, outcome);
         }
         self.repair(cx, endangered);

@@ -2,7 +2,7 @@
 
 use super::memory::Memory;
 use super::messages::{Body, DiffMissing, DiffRequest};
-use super::miss::{MissContext, is_out_of_reach};
+use super::miss::{PageContext, is_out_of_reach};
 use super::page::{Copy, Miss};
 use super::requests::Requests;
 use super::{Release, say};
@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 /// Pages that are considered after one that is needed, at most.
 pub(super) const LOOK_AROUND: usize = 64;
 
-impl MissContext<'_, '_> {
+impl PageContext<'_, '_> {
     /// Requests diffs, together from as few nodes as possible. If no node has one of them, returns
     /// the node with which it was lost.
     pub(super) fn ask_diffs(
@@ -163,7 +163,9 @@ impl Release {
         }
         self.go_on(cx, pages);
         for page in pushed {
-            self.merge_pushed(cx, page);
+            if self.at(cx, page).merges_at_once() {
+                self.open_miss(cx, page, None);
+            }
         }
         let came: Vec<_> = diffs.diffs.iter().map(|(name, _)| *name).collect();
         let wards = self.replicas.came(&came);

@@ -80,9 +80,9 @@ impl Hooks for Release {
         match due {
             Due::Page(page, patience) => {
                 if let Some(patience) = patience {
-                    self.miss(cx, page).forsaken(patience);
+                    self.at(cx, page).forsaken(patience);
                 }
-                let outcome = self.miss(cx, page).due();
+                let outcome = self.at(cx, page).due();
                 self.conclude(cx, page, outcome);
             }
             Due::Ahead => self.look_ahead(cx),

@@ -69,7 +69,10 @@ impl Release {
             if self.intervals.history.take(me, self.rules.size, record) {
                 let rank = self.intervals.history.rank(record.node, record.index);
                 for page in record.each_page() {
-                    self.noticed(cx, page, (record.node, record.index), rank);
+                    let by = (record.node, record.index);
+                    if self.at(cx, page).noticed(by, rank) {
+                        self.open_miss(cx, page, None);
+                    }
                 }
             }
         }

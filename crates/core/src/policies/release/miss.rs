@@ -10,6 +10,7 @@ use super::memory::Memory;
 use super::messages::CopyReply;
 use super::page::{Copy, Miss, Page};
 use super::push_credit::PushCredit;
+use super::replicas::Replicas;
 use super::requests::Requests;
 use super::rules::Rules;
 use crate::backoff::Backoff;
@@ -63,8 +64,8 @@ pub(super) enum Outcome {
     Lost(NodeId),
 }
 
-/// A page that is being made whole, with what says what it lacks.
-pub(super) struct MissContext<'a, 'b> {
+/// A page, with what says what it lacks.
+pub(super) struct PageContext<'a, 'b> {
     pub(super) cx: &'a mut Cx<'b>,
     pub(super) rules: Rules,
     pub(super) index: PageIndex,
@@ -73,9 +74,10 @@ pub(super) struct MissContext<'a, 'b> {
     pub(super) push: &'a mut PushCredit,
     pub(super) sizes: &'a DiffSizes,
     pub(super) collector: &'a Collector,
+    pub(super) replicas: &'a Replicas,
 }
 
-impl MissContext<'_, '_> {
+impl PageContext<'_, '_> {
     pub(super) fn miss(&mut self) -> Option<&mut Miss> {
         self.memory.pages.miss(self.index)
     }
@@ -242,13 +244,13 @@ impl Memory {
 }
 
 impl Release {
-    /// Opens a page that is being made whole.
-    pub(super) fn miss<'a, 'b>(
+    /// Opens a page.
+    pub(super) fn at<'a, 'b>(
         &'a mut self,
         cx: &'a mut Cx<'b>,
         index: PageIndex,
-    ) -> MissContext<'a, 'b> {
-        MissContext {
+    ) -> PageContext<'a, 'b> {
+        PageContext {
             cx,
             rules: self.rules,
             index,
@@ -257,13 +259,14 @@ impl Release {
             push: &mut self.push,
             sizes: &self.sizes,
             collector: &self.collector,
+            replicas: &self.replicas,
         }
     }
 
     /// Does the next step for each of these pages that is being made whole.
     pub(super) fn go_on(&mut self, cx: &mut Cx<'_>, pages: impl IntoIterator<Item = PageIndex>) {
         for index in pages {
-            let outcome = self.miss(cx, index).go_on_alone();
+            let outcome = self.at(cx, index).go_on_alone();
             self.conclude(cx, index, outcome);
         }
     }
@@ -275,13 +278,13 @@ impl Release {
         index: PageIndex,
         requests: &mut Requests,
     ) {
-        let outcome = self.miss(cx, index).go_on(requests);
+        let outcome = self.at(cx, index).go_on(requests);
         self.conclude(cx, index, outcome);
     }
 
     /// A base copy has arrived, or the news that the asked node has none.
     pub(super) fn base_arrived(&mut self, cx: &mut Cx<'_>, from: NodeId, base: &CopyReply) {
-        let outcome = self.miss(cx, base.page).base(from, base);
+        let outcome = self.at(cx, base.page).base(from, base);
         self.conclude(cx, base.page, outcome);
     }
 

@@ -12,8 +12,8 @@
 //! has what other nodes hear of. [`messages`] are the messages of the policy, [`rules`] what is
 //! settled when a segment is opened, and [`stored`] is how it is written down.
 //!
-//! What takes several parts opens them as a context for the length of one input: [`miss`] a page that
-//! is made whole, from [`copies`] and with [`diff_requests`]; [`serve`] requests of other nodes, of
+//! What takes several parts opens them as a context for the length of one input: [`miss`] a page, which
+//! is made whole from [`copies`] and with [`diff_requests`]; [`serve`] requests of other nodes, of
 //! which [`feeds`] leaves some to other readers; [`push`] the pushes; [`ahead`] a walk, whose pages are
 //! made whole before they are touched and writable before they are stored to ([`store_ahead`],
 //! [`untrapped`]); `replicas::backup` what the backup is to keep.

@@ -17,10 +17,9 @@ use super::rules::Rules;
 use super::{Release, say};
 use crate::effect::{DiffWork, Effect};
 use crate::limits::{ATTACHED, ATTACHED_BYTES, EARLY, PUSHED};
-use crate::prefetch::Ahead;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{DiffName, Spread};
-use pagemesh_wire::{MappingId, NodeId, PageIndex, RequestId};
+use pagemesh_wire::{NodeId, PageIndex, RequestId};
 
 /// Diffs of one page pushed to a node at once, where credit is bounded: one that an earlier push
 /// did not send (at a lock that another node took), and the new one.
@@ -247,43 +246,12 @@ impl Memory {
             && push.is_running_out(index)
             && self.diffs.has_all(&page.notices.pending(index))
     }
-}
 
-impl Release {
-    /// Diffs were pushed. With `eager` they are merged at once if nothing else is missing.
-    pub(super) fn merge_pushed(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
-        let Some(page) = self.memory.pages.get(&index) else {
-            return;
-        };
-        let idle = page.copy == Copy::Stash && page.is_idle();
-        let pending = page.notices.pending(index);
-        if self.rules.spread == Spread::Eager && idle && self.memory.diffs.has_all(&pending) {
-            self.open_miss(cx, index, None);
-        }
-    }
-
-    /// Pages that were in use until they were put out of sight together with the page of this fault
-    /// count as used, too, because each would cost a fault of its own.
-    pub(super) fn show_companions(
-        &mut self,
-        cx: &mut Cx<'_>,
-        index: PageIndex,
-        mapping: MappingId,
-    ) {
-        let around = self.memory.pages.habits(index, LOOK_AROUND);
-        let shows = |(other, page): &(PageIndex, &Page)| {
-            self.memory.waits_to_show(&self.push, *other, page)
-        };
-        let others = around.filter(shows);
-        let others: Vec<_> = others.map(|(other, _)| other).collect();
-        let ahead = Ahead {
-            mapping,
-            mark: false,
-        };
-        for other in others {
-            if self.walk(cx).open(other, ahead) {
-                self.go_on(cx, [other]);
-            }
-        }
+    /// Pages that were in use until they were put out of sight together with this one count as used, too,
+    /// because each would cost a fault of its own.
+    pub(super) fn also_used(&self, push: &PushCredit, index: PageIndex) -> Vec<PageIndex> {
+        let around = self.pages.habits(index, LOOK_AROUND);
+        let shows = |(other, page): &(PageIndex, &Page)| self.waits_to_show(push, *other, page);
+        around.filter(shows).map(|(other, _)| other).collect()
     }
 }
