@@ -348,3 +348,28 @@ def test_waiting_lets_others_run_and_ends_at_ctrl_c(cluster, name, wait):
         assert (out, err) == ("interrupted\n", "")
     for made in (lock, again, held):
         made.unlink()
+
+
+def test_ctrl_c_ends_a_wait_that_it_does_not_interrupt(cluster, name):
+    """As one that comes between the last look of the interpreter and the sleep: here the handler
+    runs in another thread."""
+    code = """
+        import signal, sys, threading, time, pagemesh
+        lock = pagemesh.Lock(sys.argv[1])
+        threading.Thread(target=time.sleep, args=(300,), daemon=True).start()
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        print("waits", flush=True)
+        try:
+            lock.acquire(timeout=60)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        """
+    lock = pagemesh.Lock(name)
+    with lock:
+        process = cluster.start(1, code, name)
+        assert process.stdout.readline() == "waits\n"
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+        assert (out, err) == ("interrupted\n", "")
+    lock.unlink()

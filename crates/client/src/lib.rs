@@ -35,7 +35,8 @@
 //! # Signals
 //! A wait without time limit ends with [`Error::Interrupted`] if a signal handler installed without
 //! `SA_RESTART` ran in the waiting thread, a wait with time limit after any handler. The request is
-//! withdrawn first, so trying again is safe.
+//! withdrawn first, so trying again is safe. A signal that comes in the instant before the thread
+//! sleeps interrupts nothing: [`signals::look_while_waiting`] is for runtimes that must not miss it.
 //!
 //! # Threads and fork
 //! Everything here may be used from all threads at once. After `fork` the child keeps all segments
@@ -66,6 +67,7 @@ mod path;
 mod pipe;
 mod ranges;
 mod segment;
+pub mod signals;
 pub mod snapshot;
 mod sysv;
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::request_slot::Way;
 use super::router::ReplyRouter;
 use super::{Answer, Connection, room, this_thread};
 use crate::bell::{Bell, after};
+use crate::signals::next_look;
 use crate::{Error, Result};
 
 /// After this many requests whose replies are not awaited, the reply of one is awaited, so that
@@ -236,6 +237,8 @@ impl Connection {
             if let Some(gone) = router.gone {
                 break Err(gone.into());
             }
+            let look = next_look(until);
+            let until = look.map_or(until, |(next, _)| Some(next));
             let result;
             // A signal handler may run here while the call that it interrupts is the reader.
             let outer = router.reader;
@@ -256,9 +259,19 @@ impl Connection {
                 router.buffer = Some(buffer);
                 result = packet.map(|packet| self.deliver(&mut router, packet));
             }
-            if let Err(stop) = result {
-                break take(&mut router).ok_or(stop);
+            let Err(mut stop) = result else { continue };
+            if let (Error::TimedOut, Some((_, look))) = (&stop, look) {
+                // It may wait for threads that wait for replies.
+                router.appoint_reader();
+                drop(router);
+                let ends = look();
+                router = self.router.lock();
+                if !ends {
+                    continue;
+                }
+                stop = Error::Interrupted;
             }
+            break take(&mut router).ok_or(stop);
         };
         router.appoint_reader();
         outcome

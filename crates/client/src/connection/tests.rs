@@ -2,8 +2,11 @@
 
 use super::*;
 use crate::bell::after;
+use crate::signals::look_while_waiting;
 use pagemesh_wire::local::Refusal;
 use pagemesh_wire::{ClientId, NodeId, SegmentId, SyncKey};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -279,6 +282,74 @@ mod signals {
         });
         drop(connection);
         daemon.join().unwrap();
+    }
+
+    thread_local! {
+        /// How often this thread has looked for signals.
+        static LOOKS: Cell<u32> = const { Cell::new(0) };
+    }
+
+    /// Says at the third look that the wait is to end.
+    fn third_time() -> bool {
+        LOOKS.set(LOOKS.get() + 1);
+        LOOKS.get() >= 3
+    }
+
+    #[test]
+    fn a_wait_ends_when_a_look_finds_a_signal() {
+        let (connection, peer) = pair();
+        let daemon = thread::spawn(move || obedient(&peer));
+        let late = after(Duration::from_secs(60));
+        thread::scope(|scope| {
+            // One of each two reads for both.
+            for until in [None, None, late, late] {
+                let connection = &connection;
+                scope.spawn(move || {
+                    look_while_waiting(Some(third_time));
+                    let result = connection.ask(probe(1), until);
+                    assert!(matches!(result, Err(Error::Interrupted)), "{result:?}");
+                });
+            }
+        });
+        drop(connection);
+        daemon.join().unwrap();
+    }
+
+    /// Set while a thread looks.
+    static STUCK: AtomicBool = AtomicBool::new(false);
+
+    fn stuck() -> bool {
+        STUCK.store(true, Ordering::SeqCst);
+        while STUCK.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        false
+    }
+
+    #[test]
+    fn a_thread_that_looks_holds_up_no_other() {
+        let (connection, peer) = pair();
+        thread::scope(|scope| {
+            let connection = &connection;
+            let looks = scope.spawn(move || {
+                look_while_waiting(Some(stuck));
+                connection.ask(probe(1), None)
+            });
+            let first = peer.request().unwrap();
+            let other = scope.spawn(move || connection.ask(probe(2), None));
+            let second = peer.request().unwrap();
+            while !STUCK.load(Ordering::SeqCst) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            peer.reply(second.number, Reply::Done);
+            assert_eq!(other.join().unwrap().unwrap().reply, Reply::Done);
+            peer.reply(first.number, Reply::Done);
+            while !looks.is_finished() {
+                STUCK.store(false, Ordering::SeqCst);
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(looks.join().unwrap().unwrap().reply, Reply::Done);
+        });
     }
 
     #[test]
