@@ -133,14 +133,25 @@ impl Walk {
     }
 
     fn at<T: Serialize + ?Sized>(&mut self, place: &'static str, part: &T) -> fmt::Result {
+        self.enter(place);
+        let walked = part.serialize(&mut *self);
+        self.exit();
+        walked
+    }
+
+    /// Not compiled again for each type that has parts, as [`Walk::exit`].
+    #[inline(never)]
+    fn enter(&mut self, place: &'static str) {
         if let Some(trace) = &mut self.trace {
             trace.path.push(place);
         }
-        let walked = part.serialize(&mut *self);
+    }
+
+    #[inline(never)]
+    fn exit(&mut self) {
         if let Some(trace) = &mut self.trace {
             trace.path.pop();
         }
-        walked
     }
 
     fn integer(&mut self, value: u64) {
@@ -297,14 +308,12 @@ impl<'a> ser::Serializer for &'a mut Walk {
         if NOT_NAMED.contains(&name) {
             return Ok(());
         }
-        if (name, variant) == ("Call", "Policy") {
-            // A message from a policy to the same policy elsewhere may have sets of nodes in it.
-            let before = core::mem::replace(&mut self.opaque, true);
-            let walked = self.at(variant, part);
-            self.opaque = before;
-            return walked;
-        }
-        self.at(variant, part)
+        // A message from a policy to the same policy elsewhere may have sets of nodes in it.
+        let opaque = self.opaque || (name, variant) == ("Call", "Policy");
+        let before = core::mem::replace(&mut self.opaque, opaque);
+        let walked = self.at(variant, part);
+        self.opaque = before;
+        walked
     }
 
     fn serialize_seq(self, _: Option<usize>) -> Result<Self, fmt::Error> {
@@ -374,11 +383,16 @@ impl Fields<'_> {
     }
 
     fn field<T: Serialize + ?Sized>(&mut self, name: &'static str, part: &T) -> fmt::Result {
-        if self.counts && !FIELDS_NOT_NAMED.contains(&(self.of, name)) {
+        if self.counts(name) {
             self.walk.at(name, part)
         } else {
             Ok(())
         }
+    }
+
+    #[inline(never)]
+    fn counts(&self, name: &'static str) -> bool {
+        self.counts && !FIELDS_NOT_NAMED.contains(&(self.of, name))
     }
 }
 
