@@ -1,11 +1,10 @@
 //! Answers of the core, on their way to the process that asked.
 
 use crate::executor::DaemonExecutor;
-use crate::note::Note;
-use crate::tickets::{Kind, Pending};
 use anyhow::Context as _;
 use pagemesh_core::{Input, Reply};
 use pagemesh_os::clock;
+use pagemesh_recorder::{Kind, Note, Pending};
 use pagemesh_wire::local::{self, FileFrames, MAX_PACKET};
 use pagemesh_wire::peer::{Refusal, SegmentInfo};
 use pagemesh_wire::{ByteLen, ClientId, Ticket};

@@ -130,7 +130,8 @@ impl Daemon {
                 return Ok(());
             }
             self.driver.executor.acknowledge_if_due();
-            let programs = self.driver.programs();
+            let executor = &self.driver.executor;
+            let programs = executor.sessions.programs(&executor.faults.open);
             if self.waiter.stays_awake(now, programs) {
                 self.spin(now, programs)?;
             } else {
@@ -189,7 +190,7 @@ impl Daemon {
     fn mind_who_computes(&mut self, now: u64) {
         self.driver.executor.priority.go_first();
         if self.waiter.wonders(now)
-            && let Some(computed) = self.driver.computed()
+            && let Some(computed) = self.driver.executor.sessions.computed()
         {
             self.waiter.computed(computed, now);
         }

@@ -1,6 +1,5 @@
 //! Connects the node to the effect executor: inputs go in, effects are carried out.
 
-mod admission;
 mod faults;
 mod processes;
 
@@ -13,14 +12,14 @@ use crate::experiment::Ticks;
 use crate::ledger::Ledger;
 use crate::payload::Payload;
 use crate::receive_batch::{ReceiveBatch, TURN};
-use crate::serve::troubles::{Troubles, WallClock};
-use crate::tickets::{Kind, Pending};
+use crate::status::{Status, Troubles, WallClock};
 use crate::token::Token;
 use crate::turn::Payloads;
 use pagemesh_core::{Effect, Effects, Input, Node, Request, Time};
 use pagemesh_os::clock;
 use pagemesh_os::uffd::FaultBuffer;
 use pagemesh_recorder::Heard;
+use pagemesh_recorder::{Kind, Pending};
 use pagemesh_wire::peer::Access;
 use pagemesh_wire::{ClientId, MappingId, PageIndex, PublicKey};
 use std::collections::VecDeque;
@@ -116,6 +115,22 @@ impl Driver {
         };
         driver.deadline = driver.node.next_deadline();
         driver
+    }
+
+    /// What people are told of this node.
+    pub(crate) fn status(&self) -> Status<'_> {
+        Status {
+            about: &self.about,
+            node: &self.node,
+            executor: &self.executor,
+        }
+    }
+
+    /// Looks whether anything is wrong with this node.
+    pub(crate) fn look_for_troubles(&mut self, now: u64) {
+        let mut troubles = std::mem::take(&mut self.troubles);
+        troubles.look(now, || self.status().problems(Time(now)));
+        self.troubles = troubles;
     }
 
     /// Gives the node an input that happens now.
@@ -338,24 +353,5 @@ impl Driver {
                 .poll
                 .add(&mapping.uffd, Token::Mapping(id).encode())
         })
-    }
-
-    /// Number of pages known here, over all segments.
-    pub(crate) fn pages_known(&self) -> u64 {
-        let segments = self.node.segments();
-        segments
-            .filter_map(|info| self.inspected(info.id, PageIndex(0), 0))
-            .map(|inspection| inspection.known)
-            .sum()
-    }
-
-    /// Pages of segments with replicas that this node has, and no second node yet.
-    pub(crate) fn pages_unreplicated(&self) -> u64 {
-        let segments = self.node.segments();
-        let segments = segments.filter(|info| info.spec.replicas > 0);
-        segments
-            .filter_map(|info| self.node.inspect(info.id, PageIndex(0), 0))
-            .map(|inspection| inspection.unreplicated)
-            .sum()
     }
 }

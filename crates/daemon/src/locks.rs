@@ -1,8 +1,8 @@
 //! The lock words of a segment on this node: which lock has which slot, where tokens are.
 
-use crate::note::Note;
 use pagemesh_core::Reclaimed;
 use pagemesh_os::area::{LockArea, Word};
+use pagemesh_recorder::Note;
 use pagemesh_sorted::SortedMap;
 use pagemesh_wire::lockword::{LockWord, SLOT_LIMIT};
 use pagemesh_wire::{ClientId, SegmentId, SyncKey};

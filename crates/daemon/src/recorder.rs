@@ -2,10 +2,10 @@
 //! must find the cause of a failure, and for a daemon that takes the place of this one.
 
 use crate::crash_point::CrashPoint;
-use crate::note::Note;
 use anyhow::{Context as _, Result};
 use pagemesh_core::{Input, Node, Time};
 use pagemesh_os::region::{Region, Shape};
+use pagemesh_recorder::Note;
 use pagemesh_recorder::{Dump, DumpError, Journal, Recovered, recover};
 use std::collections::VecDeque;
 use std::fs::File;

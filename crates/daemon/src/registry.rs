@@ -3,11 +3,10 @@
 use crate::counters::Count;
 use crate::executor::DaemonExecutor;
 use crate::keeper::Tag;
-use crate::note::Note;
-use crate::opening::Opening;
 use crate::session::Session;
 use pagemesh_core::Node;
 use pagemesh_recorder::schema;
+use pagemesh_recorder::{Note, Opening};
 use pagemesh_wire::local::Reply;
 use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{ClientId, MappingId, SegmentId};

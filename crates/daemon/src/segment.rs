@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use pagemesh_os::memfd::{Memfd, PAGE, PageBytes};
 use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::SegmentInfo;
-use pagemesh_wire::{MappingId, PageCount, PageIndex, SegmentId};
+use pagemesh_wire::{ClientId, MappingId, PageCount, PageIndex, SegmentId, SyncKey};
 use std::collections::BTreeSet;
 use std::io::{self, IoSliceMut};
 use std::os::fd::OwnedFd;
@@ -140,6 +140,22 @@ impl Segment {
 }
 
 impl Segments {
+    /// The locks that a dead process held.
+    pub(crate) fn locks_held_by(&self, client: ClientId) -> Vec<SyncKey> {
+        let mut keys: Vec<_> = self
+            .iter()
+            .flat_map(|(id, segment)| {
+                let numbers = segment.locks.held_by(client);
+                numbers.into_iter().map(move |number| SyncKey {
+                    segment: id,
+                    number,
+                })
+            })
+            .collect();
+        keys.sort_unstable();
+        keys
+    }
+
     /// The segment, which a process here is about to use.
     pub(crate) fn open(&mut self, info: &SegmentInfo) -> Result<&mut Segment> {
         let pages = info.spec.size.pages().unwrap_or(UNKNOWN);

@@ -3,12 +3,11 @@
 use crate::counters::Count;
 use crate::driver::Driver;
 use crate::keeper::Tag;
-use crate::note::Note;
-use crate::tickets::{Kind, Pending};
 use pagemesh_core::{Input, Request as Ask};
 use pagemesh_os::clock;
 use pagemesh_os::seqpacket::Sender;
 use pagemesh_recorder::schema;
+use pagemesh_recorder::{Kind, Note, Pending};
 use pagemesh_wire::local::{Reply, Request, RequestPacket, StampKind};
 use pagemesh_wire::peer::{Call, FilePart, Refusal};
 use pagemesh_wire::{ClientId, NodeId};
@@ -19,7 +18,6 @@ mod capabilities;
 mod knowledge;
 mod memory;
 mod pages;
-pub(crate) mod troubles;
 
 /// Requests a process may have open at once.
 const OPEN_REQUESTS: usize = 16_384;
@@ -241,7 +239,9 @@ impl Driver {
             Request::Redeem => self.redeem(Asked { client, number }, fds),
             Request::Unmap { mapping } => self.unmap(Asked { client, number }, mapping),
             Request::Close { segment } => self.close(Asked { client, number }, segment),
-            Request::Inspect { name, first, limit } => self.inspect(&name, first, limit),
+            Request::Inspect { name, first, limit } => {
+                self.status().inspect(&name, first, limit).map(Some)
+            }
             Request::States { segment, first } => self.states(client, segment, first),
             Request::Members => {
                 let view = self.node.view();
@@ -251,8 +251,8 @@ impl Driver {
                     members: view.members.clone(),
                 }))
             }
-            Request::Status => Ok(Some(Reply::Status(self.status()))),
-            Request::Paths => Ok(Some(Reply::Paths(self.paths()))),
+            Request::Status => Ok(Some(Reply::Status(self.status().report()))),
+            Request::Paths => Ok(Some(Reply::Paths(self.status().paths()))),
             Request::RequestSlot => self.open_request_slot(client, number),
             // The code that reads this has polled the slots before.
             Request::Knock => Ok(None),
@@ -267,7 +267,7 @@ impl Driver {
                 Ok(Some(Reply::Stamps(self.executor.events.stamps.since(from))))
             }
             Request::WatchSharing { name, on } => {
-                self.check_master(client)?;
+                self.executor.sessions.check_master(client)?;
                 let info = self.node.segment_named(&name).ok_or(Refusal::NotFound)?;
                 self.executor.sharing.watch(info.id, on);
                 Ok(Some(Reply::Done))
@@ -280,7 +280,7 @@ impl Driver {
             }
             Request::Races { first } => Ok(Some(Reply::Races(self.executor.races.report(first)))),
             Request::Label { segment, labels } => {
-                self.opening(client, segment)?;
+                self.executor.sessions.opening(client, segment)?;
                 if self.executor.races.looked_for {
                     self.executor.races.labels.add(segment, labels);
                 }
@@ -303,7 +303,12 @@ impl Driver {
 
     /// The request in the core's terms, if the core has to answer it.
     fn translate(&mut self, client: ClientId, request: Request) -> Result<(Ask, Kind), Refusal> {
+        let sessions = &self.executor.sessions;
         let anybody = |call| Ask::Call { to: None, call };
+        let node = |node, call| Ask::Call {
+            to: Some(node),
+            call,
+        };
         let ask = match request {
             Request::Open {
                 name,
@@ -316,25 +321,25 @@ impl Driver {
                     create,
                     exclusive,
                     write,
-                    credentials: self.credentials(client)?,
+                    credentials: sessions.credentials(client)?,
                 };
                 return Ok((ask, Kind::Open { write }));
             }
             Request::Remove { name } => anybody(Call::Remove {
                 name,
-                credentials: self.credentials(client)?,
+                credentials: sessions.credentials(client)?,
             }),
             Request::Name {
                 segment,
                 name,
                 replace,
             } => {
-                self.opening(client, segment)?;
+                sessions.opening(client, segment)?;
                 anybody(Call::Name {
                     segment,
                     name,
                     replace,
-                    credentials: self.credentials(client)?,
+                    credentials: sessions.credentials(client)?,
                 })
             }
             Request::Stat { name } => anybody(Call::Stat { name }),
@@ -347,7 +352,7 @@ impl Driver {
             Request::CondSignal { cond, all } => anybody(Call::CondSignal { key: cond, all }),
             Request::Barrier { key, parties } => anybody(Call::barrier(key, parties)),
             Request::Reduce { segment, reduction } => {
-                let opening = self.opening(client, segment)?;
+                let opening = sessions.opening(client, segment)?;
                 if !opening.write {
                     return Err(Refusal::Permission);
                 }
@@ -363,7 +368,7 @@ impl Driver {
             | Request::WatchRange { .. }
             | Request::Publish { .. }
             | Request::Hold { .. }
-            | Request::EndHold { .. }) => self.translate_pages(client, &about_pages)?,
+            | Request::EndHold { .. }) => pages::translate(sessions, client, &about_pages)?,
             Request::FilePages { segment, part } => Ask::FilePages {
                 segment,
                 part: self.of_user(client, part)?,
@@ -379,24 +384,18 @@ impl Driver {
                 filled,
                 frames,
             },
-            Request::Memory { node } => Ask::Call {
-                to: Some(node),
-                call: Call::Memory,
-            },
-            Request::Probe { node } => Ask::Call {
-                to: Some(node),
-                call: Call::Probe,
-            },
+            Request::Memory { node: to } => node(to, Call::Memory),
+            Request::Probe { node: to } => node(to, Call::Probe),
             Request::Revoke { .. } | Request::ForgetMember { .. } => {
-                self.check_master(client)?;
+                sessions.check_master(client)?;
                 about_member(&request, self.node.view().term.coordinator())?
             }
             Request::Promote => {
-                self.check_master(client)?;
+                sessions.check_master(client)?;
                 Ask::Promote
             }
             Request::Leave => {
-                self.check_master(client)?;
+                sessions.check_master(client)?;
                 return Ok((Ask::Leave, Kind::Leave));
             }
             _ => return Err(Refusal::Invalid("not a request of this kind".into())),
@@ -406,7 +405,7 @@ impl Driver {
 
     /// Pages of files are shared among the mounts of one user.
     fn of_user(&self, client: ClientId, mut part: FilePart) -> Result<FilePart, Refusal> {
-        part.file.user = self.credentials(client)?.uid;
+        part.file.user = self.executor.sessions.credentials(client)?.uid;
         Ok(part)
     }
 
@@ -474,26 +473,9 @@ impl Driver {
         });
     }
 
-    fn credentials(&self, client: ClientId) -> Result<pagemesh_wire::peer::Credentials, Refusal> {
-        let session = self.executor.sessions.get(client);
-        session
-            .map(|session| session.caller.credentials.clone())
-            .ok_or(Refusal::Cancelled)
-    }
-
-    /// Only root and the daemon's own user may end it.
-    fn check_master(&self, client: ClientId) -> Result<(), Refusal> {
-        let uid = self.credentials(client)?.uid;
-        if uid == 0 || uid == rustix::process::geteuid().as_raw() {
-            Ok(())
-        } else {
-            Err(Refusal::Permission)
-        }
-    }
-
     /// Keeps this daemon's memory out of swap space, because it serves a swap device.
     fn lock_memory(&mut self, client: ClientId, on: bool) -> Answer {
-        self.check_master(client)?;
+        self.executor.sessions.check_master(client)?;
         let residency = &mut self.executor.residency;
         let done = if on {
             residency.lock()
@@ -507,7 +489,7 @@ impl Driver {
     /// Makes room for another daemon, which goes on with the journal's node. An older program is put
     /// back only when the cluster speaks no version that it does not speak.
     fn hand_over(&mut self, client: ClientId, number: u64, reads: RangeInclusive<u64>) -> Answer {
-        self.check_master(client)?;
+        self.executor.sessions.check_master(client)?;
         let cannot = |why: &str| Err(Refusal::Invalid(why.into()));
         let here = self.about.edition.schema;
         let schema = here.min(*reads.end());

@@ -1,9 +1,8 @@
 //! One connected process.
 
-use crate::note::Note;
-use crate::opening::Opening;
 use pagemesh_os::process::Process;
 use pagemesh_os::seqpacket::Socket;
+use pagemesh_recorder::{Note, Opening};
 use pagemesh_wire::local::{Caller, MAX_PACKET, OLDEST_LOCAL_VERSION, Reply, ReplyPacket};
 use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{ClientId, MappingId, SegmentId};

@@ -1,11 +1,14 @@
 //! All connected processes.
 
-use crate::note::Note;
+mod permissions;
+mod programs;
+
 use crate::request_slots::RequestSlots;
 use crate::session::{Sent, Session};
 use crate::token::Token;
 use pagemesh_os::poll::Poll;
 use pagemesh_os::seqpacket::Socket;
+use pagemesh_recorder::Note;
 use pagemesh_sorted::SortedMap;
 use pagemesh_wire::local::{Reply, ReplyPacket};
 use pagemesh_wire::lockword::LockWord;

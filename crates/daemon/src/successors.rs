@@ -4,11 +4,10 @@
 
 use crate::driver::Driver;
 use crate::keeper::Tag;
-use crate::note::Note;
-use crate::opening::Opening;
 use crate::token::Token;
 use pagemesh_core::Input;
 use pagemesh_os::process::Process;
+use pagemesh_recorder::{Note, Opening};
 use pagemesh_wire::ClientId;
 
 impl Driver {

@@ -2,9 +2,9 @@
 
 use crate::driver::Driver;
 use crate::session::Session;
-use crate::tickets::Kind;
 use pagemesh_core::Request;
 use pagemesh_os::seqpacket::Sender;
+use pagemesh_recorder::Kind;
 use pagemesh_wire::ClientId;
 use pagemesh_wire::local::Caller;
 use pagemesh_wire::peer::{Credentials, Refusal};

@@ -1,39 +1,9 @@
 //! Requests that wait for an answer of the core.
 
+use pagemesh_recorder::Pending;
 use pagemesh_sorted::SortedMap;
 use pagemesh_wire::{ClientId, Ticket};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-
-/// The process that asked, and the meaning of the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Pending {
-    /// Which process; none if the daemon itself asked.
-    pub(crate) client: Option<ClientId>,
-    /// The number the process gave its request.
-    pub(crate) number: u64,
-    /// The meaning of the answer.
-    pub(crate) kind: Kind,
-}
-
-/// The consequence of an answer in the daemon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Kind {
-    /// Nothing.
-    Plain,
-    /// A described segment is now open.
-    Open {
-        /// For writing.
-        write: bool,
-    },
-    /// When done, the daemon ends.
-    Leave,
-    /// When done, the daemon ends, and another one that reads this schema goes on.
-    HandOver {
-        /// The schema.
-        schema: u64,
-    },
-}
 
 /// Open requests by ticket, and by process and number.
 #[derive(Debug, Default)]
@@ -130,6 +100,7 @@ impl Tickets {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagemesh_recorder::Kind;
 
     #[test]
     fn a_request_is_found_until_answered() {

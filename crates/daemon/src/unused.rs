@@ -4,10 +4,10 @@
 use crate::driver::Driver;
 use crate::executor::DaemonExecutor;
 use crate::keeper::Tag;
-use crate::note::Note;
 use crate::segment::GivenBack;
 use pagemesh_core::Input;
 use pagemesh_core::Reclaimed;
+use pagemesh_recorder::Note;
 use pagemesh_wire::{SegmentId, SyncKey};
 
 impl Driver {

@@ -1,14 +1,13 @@
 //! Writes the journal of a node.
 
 use crate::layout::{Field, Layout, State, WORD, store};
-use crate::pen::{Pen, Written};
+use crate::pen::{self, Written};
 use crate::record::Record;
 use crate::recover::{HANDED_OVER, Recovered};
 use crate::{FINGERPRINT, FORMAT, schema, script};
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagemesh_core::{Input, Node, Time};
-use postcard::ser_flavors::Flavor as _;
 
 /// The node does not fit into the memory of its journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -199,10 +198,8 @@ impl<M: AsRef<[AtomicU64]>> Journal<M> {
     /// # Errors
     /// If it does not fit; the journal has stopped then.
     pub fn snapshot(&mut self, node: &Node, registry: &[u8]) -> Result<(), Full> {
-        self.renew(FORMAT, |words| {
-            postcard::serialize_with_flavor(&(node, registry), Pen::new(words)).ok()
-        })
-        .inspect_err(|_| self.stop())
+        self.renew(FORMAT, |words| pen::snapshot(node, registry, words))
+            .inspect_err(|_| self.stop())
     }
 
     /// As [`Journal::snapshot`], for a daemon of any version that reads this [`schema`], which is the
@@ -213,11 +210,7 @@ impl<M: AsRef<[AtomicU64]>> Journal<M> {
     /// before then.
     pub fn hand_over(&mut self, schema: u64, node: &Node, registry: &[u8]) -> Result<(), Full> {
         let document = schema::write_as(schema, node, registry).ok_or(Full)?;
-        self.renew(HANDED_OVER, |words| {
-            let mut pen = Pen::new(words);
-            pen.try_extend(&document).ok()?;
-            pen.finalize().ok()
-        })
+        self.renew(HANDED_OVER, |words| pen::document(&document, words))
     }
 
     /// Writes the other slot and makes it the one that counts.

@@ -30,6 +30,7 @@ mod bytes;
 mod dump;
 mod journal;
 mod layout;
+mod note;
 mod pen;
 mod record;
 mod recover;
@@ -40,6 +41,7 @@ pub use pagemesh_schema as schema;
 
 pub use dump::{Dump, DumpError, Verdict};
 pub use journal::{Full, Journal};
+pub use note::{Kind, Note, Opening, Pending};
 pub use record::Record;
 pub use recover::{Heard, RecoverError, Recovered, recover};
 pub use replay::{Damage, Transition, digest};

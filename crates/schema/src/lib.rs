@@ -16,8 +16,9 @@
 pub mod reader;
 mod steps;
 
-use pagemesh_core::Node;
+use pagemesh_core::{KeptEntry, Node};
 use pagemesh_wire::Versions;
+use reader::Misfit;
 use rmpv::Value;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -86,18 +87,38 @@ struct Present {
 /// If a part of the state cannot be written at all, which its tests exclude.
 #[must_use]
 pub fn write(node: &Node, registry: &[u8]) -> Vec<u8> {
-    let document = Written {
+    to_bytes(&Written {
         schema: SCHEMA,
         node,
         registry,
-    };
+    })
+}
+
+/// Decisions of a coordinator, as its disk or etcd keeps them for every version.
+///
+/// # Panics
+/// If an entry cannot be written at all, which its tests exclude.
+#[must_use]
+pub fn write_entries(entries: &[KeptEntry]) -> Vec<u8> {
+    to_bytes(entries)
+}
+
+/// The decisions in these bytes.
+///
+/// # Errors
+/// If they are none, or cut off.
+pub fn read_entries(mut bytes: &[u8]) -> Result<Vec<KeptEntry>, Misfit> {
+    reader::read(&mut bytes)
+}
+
+/// MessagePack with the name of every field.
+fn to_bytes<T: Serialize + ?Sized>(part: &T) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut serializer = rmp_serde::Serializer::new(&mut bytes)
         .with_struct_map()
         .with_human_readable();
-    document
-        .serialize(&mut serializer)
-        .expect("the state of a node has no unencodable part");
+    part.serialize(&mut serializer)
+        .expect("a document has no unencodable part");
     bytes
 }
 

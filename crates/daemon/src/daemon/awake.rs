@@ -189,7 +189,8 @@ impl Daemon {
     fn let_go_on(&mut self) {
         let now = clock::monotonic();
         self.mind_absence(now);
-        let programs = self.driver.programs();
+        let executor = &self.driver.executor;
+        let programs = executor.sessions.programs(&executor.faults.open);
         if self.waiter.stays_awake(now, programs) && self.give_way(now, programs) {
             self.rounds.busy = true;
             if self.driver.next_fault() {

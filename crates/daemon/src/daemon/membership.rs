@@ -28,12 +28,12 @@ impl Daemon {
         if !limit.is_zero() && asked > limit {
             bail!(
                 "gave up after {limit:?} (--join-timeout): {}",
-                self.driver.not_admitted()
+                self.driver.status().not_admitted()
             );
         }
         if !self.complained && asked > PATIENCE {
             self.complained = true;
-            tracing::warn!("{}", self.driver.not_admitted());
+            tracing::warn!("{}", self.driver.status().not_admitted());
         }
         Ok(())
     }

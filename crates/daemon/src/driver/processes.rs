@@ -4,18 +4,12 @@ use super::Driver;
 use crate::counters::Count;
 use crate::keeper::Tag;
 use crate::listener;
-use crate::note::Note;
-use crate::session::Session;
-use crate::waiter::Programs;
 use pagemesh_core::Input;
-use pagemesh_os::process;
 use pagemesh_os::seqpacket::Socket;
-use pagemesh_wire::{ClientId, SyncKey};
+use pagemesh_recorder::Note;
+use pagemesh_wire::ClientId;
 use std::io;
 use std::os::fd::AsFd as _;
-
-/// Programs whose CPU time is read, at most: each read costs a system call.
-const ASKED: usize = 4;
 
 impl Driver {
     /// A process connected.
@@ -62,7 +56,7 @@ impl Driver {
             .process_gone(session.caller.pid);
         // The successor repeats all of this or nothing if this daemon ends in between.
         self.executor.note(&Note::Gone { client });
-        for key in self.locks_of(client) {
+        for key in self.executor.pages.segments.locks_held_by(client) {
             self.executor.follow(Input::LockReturned {
                 key,
                 recovered: true,
@@ -79,62 +73,5 @@ impl Driver {
             self.executor.keeper.drop(Tag::RequestSlot(client));
         }
         self.executor.keeper.drop(Tag::Session(client));
-    }
-
-    /// The locks that a dead process held.
-    fn locks_of(&self, client: ClientId) -> Vec<SyncKey> {
-        let segments = self.executor.pages.segments.iter();
-        let mut keys: Vec<_> = segments
-            .flat_map(|(id, segment)| {
-                let numbers = segment.locks.held_by(client);
-                numbers.into_iter().map(move |number| SyncKey {
-                    segment: id,
-                    number,
-                })
-            })
-            .collect();
-        keys.sort_unstable();
-        keys
-    }
-
-    /// State of this host's programs.
-    pub(crate) fn programs(&self) -> Programs {
-        let (faults, sessions) = (&self.executor.faults.open, &self.executor.sessions);
-        let mut sharing = sessions
-            .iter()
-            .filter(|(_, session)| !session.mappings.is_empty())
-            .peekable();
-        let stands = |(client, session): (ClientId, &Session)| {
-            let mut mappings = session.mappings.iter();
-            session.waiting > 0
-                || sessions.request_slots.is_watched(client)
-                || mappings.any(|mapping| faults.has_stopped(*mapping))
-        };
-        if sharing.peek().is_none() {
-            Programs::Absent
-        } else if sharing.all(stands) {
-            let watches = |session: &Session| session.waiting == session.watching;
-            let mut sessions = sessions.iter().map(|(_, session)| session);
-            match faults.is_empty() && sessions.all(watches) {
-                true => Programs::Watch,
-                false => Programs::Wait,
-            }
-        } else if faults.is_empty() {
-            Programs::Run
-        } else {
-            Programs::Fault
-        }
-    }
-
-    /// CPU time of this host's programs that share memory. `None` if it is not known for each of
-    /// them, or if they are too many.
-    pub(crate) fn computed(&self) -> Option<u64> {
-        let sessions = self.executor.sessions.iter().map(|(_, session)| session);
-        let mut sharing = sessions.filter(|session| !session.mappings.is_empty());
-        let asked = sharing.by_ref().take(ASKED);
-        let computed = asked
-            .map(|session| process::computed(session.caller.pid))
-            .sum();
-        sharing.next().is_none().then_some(computed)?
     }
 }

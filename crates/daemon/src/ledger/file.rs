@@ -11,8 +11,8 @@
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use pagemesh_core::{Kept, KeptEntry};
+use pagemesh_recorder::schema;
 use rustix::fs::{FlockOperation, flock};
-use serde::Serialize as _;
 use std::fs::{self, File};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -186,13 +186,7 @@ pub(crate) fn read_whole(bytes: &[u8]) -> Result<Kept> {
 
 /// The bytes of entries that count together.
 pub(crate) fn record(entries: &[KeptEntry]) -> Vec<u8> {
-    let mut body = Vec::new();
-    let mut serializer = rmp_serde::Serializer::new(&mut body)
-        .with_struct_map()
-        .with_human_readable();
-    entries
-        .serialize(&mut serializer)
-        .expect("entries have no unencodable part");
+    let body = schema::write_entries(entries);
     let length = u32::try_from(body.len()).expect("a cluster has fewer names");
     let mut bytes = length.to_le_bytes().to_vec();
     bytes.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
@@ -242,9 +236,7 @@ fn read(bytes: &[u8]) -> Result<(Kept, u64), Unreadable> {
             }
             return Err(Unreadable::Damaged(at));
         }
-        let mut contents = body;
-        let entries: Vec<KeptEntry> = pagemesh_recorder::schema::reader::read(&mut contents)
-            .map_err(|_| Unreadable::Damaged(at))?;
+        let entries = schema::read_entries(body).map_err(|_| Unreadable::Damaged(at))?;
         entries.into_iter().for_each(|entry| kept.apply(entry));
         at = next;
     }

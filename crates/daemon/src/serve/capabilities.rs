@@ -6,9 +6,9 @@
 use super::{Answer, Asked};
 use crate::driver::Driver;
 use crate::listener::{is_full, no_descriptor};
-use crate::tickets::Kind;
 use pagemesh_core::Request as Ask;
 use pagemesh_os::capability::permits_stores;
+use pagemesh_recorder::Kind;
 use pagemesh_wire::SegmentId;
 use pagemesh_wire::local::Reply;
 use pagemesh_wire::peer::Refusal;
@@ -23,7 +23,7 @@ impl Driver {
     /// A process wants a capability for a segment that it has open.
     pub(super) fn capability(&mut self, asked: Asked, id: SegmentId, write: bool) -> Answer {
         let Asked { client, number } = asked;
-        let opening = self.opening(client, id)?;
+        let opening = self.executor.sessions.opening(client, id)?;
         if write && !opening.write {
             return Err(Refusal::Permission);
         }

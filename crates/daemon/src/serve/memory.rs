@@ -5,15 +5,12 @@ use crate::driver::Driver;
 use crate::keeper::Tag;
 use crate::listener::{is_full, no_descriptor};
 use crate::mapping::{Mapping, Place};
-use crate::note::Note;
-use crate::opening::Opening;
 use pagemesh_core::Input;
 use pagemesh_os::uffd::Uffd;
+use pagemesh_recorder::{Note, Opening};
 use pagemesh_wire::local::{Reply, View};
 use pagemesh_wire::peer::Refusal;
-use pagemesh_wire::{
-    ByteLen, ByteOffset, ClientId, MappingId, PageCount, PageIndex, SegmentId, SyncKey,
-};
+use pagemesh_wire::{ByteLen, ByteOffset, ClientId, MappingId, SegmentId, SyncKey};
 use std::os::fd::OwnedFd;
 
 impl Driver {
@@ -25,7 +22,7 @@ impl Driver {
         write: bool,
         fds: Vec<OwnedFd>,
     ) -> Answer {
-        let opening = self.opening(asked.client, segment)?;
+        let opening = self.executor.sessions.opening(asked.client, segment)?;
         let place = Place::new(address, length, offset, opening.size)
             .map_err(|why| Refusal::Invalid(why.into()))?;
         if write && !opening.write {
@@ -38,7 +35,7 @@ impl Driver {
             Refusal::Invalid(format!("the daemon cannot {what} the mapping: {error}"))
         };
         self.executor
-            .check_descriptors(self.credentials(asked.client)?.uid, 1)?;
+            .check_descriptors(self.executor.sessions.credentials(asked.client)?.uid, 1)?;
         let Some(fd) = fds.into_iter().next() else {
             return Err(Refusal::Invalid(
                 "a mapping comes with a userfaultfd".into(),
@@ -121,7 +118,7 @@ impl Driver {
 
     pub(super) fn close(&mut self, asked: Asked, segment: SegmentId) -> Answer {
         let client = asked.client;
-        let opening = self.opening(client, segment)?;
+        let opening = self.executor.sessions.opening(client, segment)?;
         let mapped = self.executor.pages.ids_of(segment).iter().any(|id| {
             let mapping = self.executor.pages.mappings.get(*id);
             mapping.is_some_and(|mapping| mapping.client == client)
@@ -149,8 +146,8 @@ impl Driver {
 
     /// The slot of a lock; it counts for the user that asks for it first.
     pub(super) fn slot_of(&mut self, client: ClientId, key: SyncKey) -> Result<u32, Refusal> {
-        self.opening(client, key.segment)?;
-        let uid = self.credentials(client)?.uid;
+        self.executor.sessions.opening(client, key.segment)?;
+        let uid = self.executor.sessions.credentials(client)?.uid;
         let segment = self.executor.pages.segments.get(key.segment);
         let known = segment.and_then(|segment| segment.locks.known(key.number));
         if let Some(index) = known {
@@ -173,32 +170,5 @@ impl Driver {
             recovered: false,
         });
         Ok(Some(Reply::Done))
-    }
-
-    pub(super) fn opening(&self, client: ClientId, segment: SegmentId) -> Result<Opening, Refusal> {
-        let session = self.executor.sessions.get(client);
-        session
-            .and_then(|session| session.open.get(&segment).copied())
-            .ok_or_else(|| Refusal::Invalid("the process has not opened the segment".into()))
-    }
-
-    pub(super) fn check_pages(
-        &self,
-        client: ClientId,
-        segment: SegmentId,
-        first: PageIndex,
-        count: PageCount,
-        write: bool,
-    ) -> Result<(), Refusal> {
-        let opening = self.opening(client, segment)?;
-        if write && !opening.write {
-            return Err(Refusal::Permission);
-        }
-        let ByteOffset(start) = first.offset();
-        let ByteLen(length) = count.bytes();
-        if start + length > opening.size.0 || length == 0 {
-            return Err(Refusal::Invalid("pages outside the segment".into()));
-        }
-        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Requests of processes about pages, in the core's terms.
 
-use crate::driver::Driver;
+use crate::sessions::Sessions;
 use pagemesh_core::Request as Ask;
 use pagemesh_wire::local::Request;
 use pagemesh_wire::peer::Refusal;
@@ -9,42 +9,40 @@ use pagemesh_wire::{ClientId, PageCount, PageIndex, SegmentId};
 /// Pages that a request names.
 type Range = (SegmentId, PageIndex, PageCount);
 
-impl Driver {
-    /// A request about pages in the core's terms; refused if the process may not make it.
-    pub(super) fn translate_pages(
-        &self,
-        client: ClientId,
-        request: &Request,
-    ) -> Result<Ask, Refusal> {
-        if let Request::WillNeed { segment, ranges } = request {
-            return self.translate_ranges(client, *segment, ranges);
-        }
-        let (ask, (segment, first, count), write) = of_pages(request);
-        self.check_pages(client, segment, first, count, write)?;
-        Ok(ask)
+/// A request about pages in the core's terms; refused if the process may not make it.
+pub(super) fn translate(
+    sessions: &Sessions,
+    client: ClientId,
+    request: &Request,
+) -> Result<Ask, Refusal> {
+    if let Request::WillNeed { segment, ranges } = request {
+        return translate_ranges(sessions, client, *segment, ranges);
     }
+    let (ask, (segment, first, count), write) = of_pages(request);
+    sessions.check_pages(client, segment, first, count, write)?;
+    Ok(ask)
+}
 
-    /// The same for an announcement of many ranges.
-    fn translate_ranges(
-        &self,
-        client: ClientId,
-        segment: SegmentId,
-        ranges: &[(PageIndex, PageCount)],
-    ) -> Result<Ask, Refusal> {
-        if ranges.is_empty() || ranges.len() > Request::RANGES {
-            let why = format!(
-                "{} ranges: 1 to {} may be named",
-                ranges.len(),
-                Request::RANGES
-            );
-            return Err(Refusal::Invalid(why));
-        }
-        for (first, count) in ranges {
-            self.check_pages(client, segment, *first, *count, false)?;
-        }
-        let ranges = ranges.to_vec();
-        Ok(Ask::WillNeed { segment, ranges })
+/// The same for an announcement of many ranges.
+fn translate_ranges(
+    sessions: &Sessions,
+    client: ClientId,
+    segment: SegmentId,
+    ranges: &[(PageIndex, PageCount)],
+) -> Result<Ask, Refusal> {
+    if ranges.is_empty() || ranges.len() > Request::RANGES {
+        let why = format!(
+            "{} ranges: 1 to {} may be named",
+            ranges.len(),
+            Request::RANGES
+        );
+        return Err(Refusal::Invalid(why));
     }
+    for (first, count) in ranges {
+        sessions.check_pages(client, segment, *first, *count, false)?;
+    }
+    let ranges = ranges.to_vec();
+    Ok(Ask::WillNeed { segment, ranges })
 }
 
 /// The request, its pages, and whether only a process that may write may make it.

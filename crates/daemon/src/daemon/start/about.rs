@@ -3,7 +3,7 @@
 use crate::driver::About;
 use crate::edition::Edition;
 use crate::options::Options;
-use crate::serve::troubles::WallClock;
+use crate::status::WallClock;
 use pagemesh_os::udp::Udp;
 use pagemesh_os::{clock, uffd};
 use pagemesh_wire::local::Trouble;

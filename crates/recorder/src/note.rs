@@ -4,16 +4,15 @@
 //! State with a descriptor is not noted; the keeper has it. But only the journal says whether the
 //! node was told of a mapping.
 
-use crate::opening::Opening;
-use crate::tickets::Pending;
-use pagemesh_recorder::schema::reader::{self, Misfit};
+use crate::pen::Pencil;
+use crate::schema::reader::{self, Misfit};
 use pagemesh_wire::local::{OLDEST_LOCAL_VERSION, Reply};
-use pagemesh_wire::{ClientId, MappingId, SegmentId, SyncKey, Ticket};
+use pagemesh_wire::{ByteLen, ClientId, MappingId, SegmentId, SyncKey, Ticket};
 use serde::{Deserialize, Serialize};
 
 /// One change. Each says what is so from now on, so that it may be applied again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Note {
+pub enum Note {
     /// A process said hello.
     Greeted {
         /// Which.
@@ -123,18 +122,61 @@ pub(crate) enum Note {
     },
 }
 
+/// A request that waits for an answer of the core: the process that asked, and the meaning of the
+/// answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pending {
+    /// Which process; none if the daemon itself asked.
+    pub client: Option<ClientId>,
+    /// The number the process gave its request.
+    pub number: u64,
+    /// The meaning of the answer.
+    pub kind: Kind,
+}
+
+/// The consequence of an answer in the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// Nothing.
+    Plain,
+    /// A described segment is now open.
+    Open {
+        /// For writing.
+        write: bool,
+    },
+    /// When done, the daemon ends.
+    Leave,
+    /// When done, the daemon ends, and another one that reads this schema goes on.
+    HandOver {
+        /// The schema.
+        schema: u64,
+    },
+}
+
+/// How a process has a segment open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opening {
+    /// How often.
+    pub count: u32,
+    /// It may write.
+    pub write: bool,
+    /// Length of the segment.
+    pub size: ByteLen,
+}
+
 fn oldest() -> u32 {
     OLDEST_LOCAL_VERSION
 }
 
 impl Note {
     /// As the journal keeps it.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        postcard::to_allocvec(self).expect("notes have no unencodable part")
+    pub fn encode(&self) -> Vec<u8> {
+        postcard::serialize_with_flavor(self, Pencil(Vec::new()))
+            .expect("notes have no unencodable part")
     }
 
     /// Says nothing that the former edition does not know.
-    pub(crate) fn put_back(&mut self) {
+    pub fn put_back(&mut self) {
         match self {
             Self::Greeted { version, .. } => *version = OLDEST_LOCAL_VERSION,
             Self::Handled {
@@ -146,7 +188,7 @@ impl Note {
 
     /// All notes of a snapshot, with the names of their fields: a daemon of another version may
     /// read them.
-    pub(crate) fn write_all(notes: &[Self]) -> Vec<u8> {
+    pub fn write_all(notes: &[Self]) -> Vec<u8> {
         rmp_serde::to_vec_named(notes).expect("notes have no unencodable part")
     }
 
@@ -154,12 +196,12 @@ impl Note {
     ///
     /// # Errors
     /// If they are no notes, or cut off.
-    pub(crate) fn read_all(mut bytes: &[u8]) -> Result<Vec<Self>, Misfit> {
+    pub fn read_all(mut bytes: &[u8]) -> Result<Vec<Self>, Misfit> {
         reader::read(&mut bytes)
     }
 
     /// The note in the journal's bytes; none if they are no note.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         match postcard::take_from_bytes(bytes) {
             Ok((note, [])) => Some(note),
             _ => None,

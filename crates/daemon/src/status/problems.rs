@@ -1,10 +1,8 @@
-//! The states of this node that need a person, each with its cure.
+//! What is wrong with this node, each with its cure.
 
-use crate::driver::Driver;
+use super::Status;
 use crate::ledger::Ledger;
 use pagemesh_core::{Quotas, Time};
-use pagemesh_os::clock;
-use pagemesh_sorted::SortedMap;
 use pagemesh_wire::NodeId;
 use pagemesh_wire::local::Trouble;
 use pagemesh_wire::peer::Refusal;
@@ -16,81 +14,7 @@ const SILENCE: Duration = Duration::from_secs(3);
 /// Silence of a standby that lacks something worth telling.
 const STANDBY_SILENCE: Duration = Duration::from_secs(2);
 
-/// How often a daemon looks whether anything is wrong.
-const EVERY: u64 = 1_000_000_000;
-
-/// The states that this node is in, and has been in.
-#[derive(Debug, Default)]
-pub(crate) struct Troubles {
-    /// How often each began, and whether it lasts.
-    seen: SortedMap<Trouble, (u64, bool)>,
-    next: u64,
-}
-
-impl Troubles {
-    /// Notes what is wrong now. The lines of states that have begun since the last time.
-    fn note(&mut self, lines: Vec<String>) -> Vec<String> {
-        let mut now: SortedMap<Trouble, String> = SortedMap::new();
-        for line in lines {
-            if let Some(trouble) = Trouble::of_line(&line) {
-                now.entry(trouble).or_insert(line);
-            }
-        }
-        for (trouble, (_, lasts)) in &mut self.seen {
-            if *lasts && !now.contains_key(trouble) {
-                *lasts = false;
-                if !is_logged_elsewhere(*trouble) {
-                    tracing::info!("{}: it is over", trouble.name());
-                }
-            }
-        }
-        let mut begun = Vec::new();
-        for (trouble, line) in now {
-            let (times, lasts) = self.seen.entry(trouble).or_default();
-            if !*lasts {
-                (*times, *lasts) = (*times + 1, true);
-                if !is_logged_elsewhere(trouble) {
-                    begun.push(line);
-                }
-            }
-        }
-        begun
-    }
-
-    /// How often each state has begun.
-    pub(super) fn counters(&self) -> impl Iterator<Item = (String, u64)> {
-        Trouble::ALL.iter().map(|trouble| {
-            let (times, _) = self.seen.get(trouble).copied().unwrap_or_default();
-            (
-                format!("trouble_{}", trouble.name().replace('-', "_")),
-                times,
-            )
-        })
-    }
-}
-
-/// Every daemon begins with joining, and one that takes long says so; what cannot be read or written
-/// is logged in that moment.
-const fn is_logged_elsewhere(trouble: Trouble) -> bool {
-    matches!(
-        trouble,
-        Trouble::Joining | Trouble::DiskFull | Trouble::DiskFailed | Trouble::KeyUnreadable
-    )
-}
-
-impl Driver {
-    /// Looks once a second whether anything is wrong, and logs what was not a second ago.
-    pub(crate) fn look_for_troubles(&mut self, now: u64) {
-        if now < self.troubles.next {
-            return;
-        }
-        self.troubles.next = now + EVERY;
-        let lines = self.problems(Time(now));
-        for line in self.troubles.note(lines) {
-            tracing::warn!("{line}");
-        }
-    }
-
+impl Status<'_> {
     /// Why this node is no member.
     pub(super) fn out(&self) -> Option<String> {
         let (trouble, why) = match self.node.out() {
@@ -111,7 +35,7 @@ impl Driver {
     }
 
     /// All that is wrong.
-    pub(super) fn problems(&self, now: Time) -> Vec<String> {
+    pub(crate) fn problems(&self, now: Time) -> Vec<String> {
         let out = self.out();
         let is_out = out.is_some();
         let mut problems: Vec<String> = out.into_iter().collect();
@@ -199,74 +123,5 @@ impl Driver {
                 usage.segments, usage.bytes, bytes.0
             ))
         })
-    }
-}
-
-/// Whether somebody has set the wall clock since this daemon started. Only the expiry of join tokens
-/// goes by that clock.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WallClock {
-    /// The wall clock less the time since the host started, in nanoseconds.
-    began: i128,
-}
-
-/// Less is what keeps a clock right.
-const SET: u64 = 60_000_000_000;
-
-impl WallClock {
-    pub(crate) fn new() -> Self {
-        Self {
-            began: Self::offset(),
-        }
-    }
-
-    fn offset() -> i128 {
-        i128::from(clock::wall()) - i128::from(clock::since_boot())
-    }
-
-    fn problem(self) -> Option<String> {
-        self.judge(Self::offset())
-    }
-
-    fn judge(self, offset: i128) -> Option<String> {
-        let set = offset - self.began;
-        let seconds = set.unsigned_abs() / 1_000_000_000;
-        let whither = if set < 0 { "back" } else { "forward" };
-        (set.unsigned_abs() > u128::from(SET)).then(|| {
-            Trouble::ClockSet.line(format_args!(
-                "the clock of this host was set {whither} by {seconds} s since its daemon started; \
-                 join tokens expire by it, and nothing else: see that it is right, then replace \
-                 the daemon (`pagemesh daemon --replace`)"
-            ))
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_state_is_told_when_it_begins_and_counted() {
-        let mut troubles = Troubles::default();
-        let dead = || Trouble::CoordinatorSilent.line("n1");
-        assert_eq!(troubles.note(vec![dead(), dead()]), [dead()]);
-        assert!(troubles.note(vec![dead()]).is_empty(), "it lasts");
-        assert!(troubles.note(vec![]).is_empty());
-        assert_eq!(troubles.note(vec![dead(), "odd".into()]), [dead()]);
-        let counted: SortedMap<_, _> = troubles.counters().collect();
-        assert_eq!(counted["trouble_coordinator_silent"], 2);
-        assert_eq!(counted["trouble_disk_full"], 0);
-    }
-
-    #[test]
-    fn a_clock_that_was_set_is_told_and_one_that_drifts_is_not() {
-        let clock = WallClock { began: 5 };
-        assert_eq!(clock.judge(5 + i128::from(SET)), None);
-        let back = clock.judge(-3_600_000_000_000).unwrap();
-        assert!(back.contains("set back by 3600 s"), "{back}");
-        let forward = clock.judge(120_000_000_005).unwrap();
-        assert!(forward.contains("set forward by 120 s"), "{forward}");
-        assert_eq!(WallClock::new().problem(), None);
     }
 }

@@ -1,12 +1,12 @@
 //! Explains why this node is not a member yet.
 
-use super::Driver;
+use super::Status;
 use pagemesh_seal::Refused;
 use std::net::SocketAddr;
 
-impl Driver {
+impl Status<'_> {
     /// Explains why this node, which was declared dead, is not a member again, and the cure.
-    pub(crate) fn not_admitted_again(&self) -> String {
+    pub(super) fn not_admitted_again(&self) -> String {
         let refused = self.executor.network.turned_away();
         let why = refused.map_or_else(
             || {
