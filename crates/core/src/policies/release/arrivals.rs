@@ -22,10 +22,10 @@ impl Release {
             None => cx.emit(Event::Malformed {}),
             Some(Body::IntervalRequest(inquire)) => self.backup(cx).inquired(from, &inquire),
             Some(Body::IntervalReply(told)) => self.told(cx, from, &told),
-            Some(Body::CopyRequest(fetch)) => self.requests(cx).fetch(fetch),
-            Some(Body::CopyRequests(many)) => self.requests(cx).fetch_many(from, &many),
+            Some(Body::CopyRequest(fetch)) => self.supply(cx).fetch(fetch),
+            Some(Body::CopyRequests(many)) => self.supply(cx).fetch_many(from, &many),
             Some(Body::CopyReply(base)) => self.base_arrived(cx, from, &base),
-            Some(Body::DiffRequest(want)) => self.requests(cx).wanted(from, &want),
+            Some(Body::DiffRequest(want)) => self.supply(cx).wanted(from, &want),
             Some(Body::DiffMissing(absent)) => {
                 let pages = self.memory.absent(cx, from, &absent);
                 self.go_on(cx, pages);
@@ -61,7 +61,7 @@ impl Release {
                 }
             }
             Some(Body::CopyRequest(fetch)) if fetch.hops == feeds::LEFT => {
-                self.requests(cx).left_in_vain(from, fetch);
+                self.supply(cx).left_in_vain(from, fetch);
             }
             Some(Body::CopyRequest(fetch)) => {
                 let base = no_copy(fetch.page, fetch.request);

@@ -10,7 +10,7 @@
 
 use super::messages::{Body, CopyRequest, CopyRequests};
 use super::say;
-use super::serve::RequestContext;
+use super::serve::SupplyContext;
 use crate::event::Event;
 use crate::limits::READS;
 use crate::time::Time;
@@ -70,7 +70,7 @@ impl Feeds {
     }
 }
 
-impl RequestContext<'_, '_> {
+impl SupplyContext<'_, '_> {
     /// The pages of a burst that this node is to serve itself; the others are left to readers.
     pub(super) fn leave_to_readers(
         &mut self,

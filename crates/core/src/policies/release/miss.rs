@@ -319,9 +319,9 @@ impl Release {
             cx.end(&miss.backoff, timer);
             self.memory.map(cx, index, &miss.faults);
             self.came_ahead(cx, index, &miss);
-            let mut requests = self.requests(cx);
+            let mut supply = self.supply(cx);
             for fetch in miss.readers {
-                requests.fetch(fetch);
+                supply.fetch(fetch);
             }
         }
         self.collector.is_whole(cx, index);

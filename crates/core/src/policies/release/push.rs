@@ -7,14 +7,12 @@
 
 use super::diff_requests::LOOK_AROUND;
 use super::history::History;
-use super::intervals::Intervals;
 use super::memory::Memory;
 use super::messages::{Body, DiffRequest, IntervalRecord, IntervalReply, News};
 use super::page::{Copy, Page};
 use super::push_credit::PushCredit;
-use super::replicas::Replicas;
-use super::rules::Rules;
-use super::{Release, say};
+use super::say;
+use super::serve::SupplyContext;
 use crate::effect::{DiffWork, Effect};
 use crate::limits::{ATTACHED, ATTACHED_BYTES, EARLY, PUSHED};
 use crate::shell::Cx;
@@ -25,31 +23,7 @@ use pagemesh_wire::{NodeId, PageIndex, RequestId};
 /// did not send (at a lock that another node took), and the new one.
 const AT_ONCE: usize = 2;
 
-/// The diffs of this node, and the nodes that they are pushed to.
-pub(super) struct PushContext<'a, 'b> {
-    cx: &'a mut Cx<'b>,
-    rules: Rules,
-    intervals: &'a Intervals,
-    memory: &'a mut Memory,
-    push: &'a mut PushCredit,
-    replicas: &'a Replicas,
-}
-
-impl Release {
-    /// Opens what is pushed.
-    pub(super) fn pushes<'a, 'b>(&'a mut self, cx: &'a mut Cx<'b>) -> PushContext<'a, 'b> {
-        PushContext {
-            cx,
-            rules: self.rules,
-            intervals: &self.intervals,
-            memory: &mut self.memory,
-            push: &mut self.push,
-            replicas: &self.replicas,
-        }
-    }
-}
-
-impl PushContext<'_, '_> {
+impl SupplyContext<'_, '_> {
     /// A node is about to get news because it acquires. With `hybrid`, small diffs are sent ahead
     /// of the news (TB4).
     pub(super) fn attach(&mut self, to: NodeId, news: &News) {

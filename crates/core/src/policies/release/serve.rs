@@ -15,8 +15,8 @@ use crate::shell::Cx;
 use pagemesh_wire::peer::{Contents, DiffName, Message};
 use pagemesh_wire::{NodeId, PageIndex, RequestId};
 
-/// A request of another node, with what serves it.
-pub(super) struct RequestContext<'a, 'b> {
+/// What this node has for others, with what says what they get: they request it, or it is pushed.
+pub(super) struct SupplyContext<'a, 'b> {
     pub(super) cx: &'a mut Cx<'b>,
     pub(super) rules: Rules,
     pub(super) intervals: &'a Intervals,
@@ -27,9 +27,9 @@ pub(super) struct RequestContext<'a, 'b> {
 }
 
 impl Release {
-    /// Opens what serves requests.
-    pub(super) fn requests<'a, 'b>(&'a mut self, cx: &'a mut Cx<'b>) -> RequestContext<'a, 'b> {
-        RequestContext {
+    /// Opens what other nodes get.
+    pub(super) fn supply<'a, 'b>(&'a mut self, cx: &'a mut Cx<'b>) -> SupplyContext<'a, 'b> {
+        SupplyContext {
             cx,
             rules: self.rules,
             intervals: &self.intervals,
@@ -41,7 +41,7 @@ impl Release {
     }
 }
 
-impl RequestContext<'_, '_> {
+impl SupplyContext<'_, '_> {
     /// A node requests diffs: those of this node are made now (T8).
     pub(super) fn wanted(&mut self, from: NodeId, want: &DiffRequest) {
         if want.diffs.len() > DiffRequest::LIMIT {

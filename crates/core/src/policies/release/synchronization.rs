@@ -23,9 +23,9 @@ impl Release {
         let written = self.memory.pages.written(&untouched);
         let named = self.end_interval_of(cx, &written);
         self.memory.pages.named_at(barrier.is_some(), &named);
-        self.pushes(cx).show_use();
+        self.supply(cx).show_use();
         let holder = Some(to).filter(|_| barrier.is_none());
-        self.pushes(cx).push(holder, &named);
+        self.supply(cx).push(holder, &named);
     }
 
     /// The present interval ends, unless that was [prepared](SyncHooks::prepare), and a node that
@@ -71,7 +71,7 @@ impl SyncHooks for Release {
     fn release(&mut self, cx: &mut Cx<'_>, to: NodeId, request: &Payload) -> Payload {
         let known = request.read().unwrap_or_default();
         let news = self.release_to(cx, (to, &known), None);
-        self.pushes(cx).attach(to, &news);
+        self.supply(cx).attach(to, &news);
         Payload::of(&news)
     }
 
@@ -116,7 +116,7 @@ impl SyncHooks for Release {
 
     fn depart(&mut self, cx: &mut Cx<'_>, to: NodeId) -> Payload {
         let news = self.intervals.news_for(cx, to, &self.replicas);
-        self.pushes(cx).attach(to, &news);
+        self.supply(cx).attach(to, &news);
         Payload::of(&news)
     }
 

@@ -8,7 +8,7 @@ use super::super::messages::{
 };
 use super::super::push_credit::PushCredit;
 use super::super::rules::Rules;
-use super::super::serve::RequestContext;
+use super::super::serve::SupplyContext;
 use super::super::{Release, say};
 use super::Replicas;
 use crate::continuation::Continuation;
@@ -190,7 +190,7 @@ impl<'b> BackupContext<'_, 'b> {
         let kept = self.replicas.kept;
         self.replicas.waiting.settle(self.cx, kept);
         for fetch in core::mem::take(&mut self.replicas.copies) {
-            self.requests().fetch(fetch);
+            self.supply().fetch(fetch);
         }
     }
 
@@ -260,8 +260,8 @@ impl<'b> BackupContext<'_, 'b> {
         self.intervals.history.time().get(self.cx.me())
     }
 
-    fn requests(&mut self) -> RequestContext<'_, 'b> {
-        RequestContext {
+    fn supply(&mut self) -> SupplyContext<'_, 'b> {
+        SupplyContext {
             cx: self.cx,
             rules: self.rules,
             intervals: self.intervals,
