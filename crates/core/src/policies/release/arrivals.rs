@@ -1,7 +1,7 @@
 //! Messages of this policy that arrive from other nodes, and those that come back.
 
 use super::messages::{
-    Body, CopyReply, DiffMissing, DiffRequest, IntervalReply, IntervalRequest, News,
+    Body, CopyReply, DiffMissing, DiffRequest, Full, IntervalReply, IntervalRequest, News,
 };
 use super::{Release, feeds, say};
 use crate::event::Event;
@@ -30,7 +30,10 @@ impl Release {
                 let pages = self.memory.absent(cx, from, &absent);
                 self.go_on(cx, pages);
             }
-            Some(Body::Full(full)) => self.somebody_is_full(cx, from, &full.floor, full.leaving),
+            Some(Body::Full(Full { floor, leaving })) => {
+                let next = self.leader(cx).somebody_is_full(from, &floor, leaving);
+                self.lead(cx, next);
+            }
             Some(Body::Keep(keep)) => self.keep(cx, from, keep),
             Some(Body::Kept(kept)) => self.backup(cx).kept(from, &kept),
             Some(Body::Leaving) => self.backup(cx).leaves(from),

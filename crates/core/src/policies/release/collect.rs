@@ -7,6 +7,7 @@ use super::Release;
 use super::collector::{Report, keeper_of_rest};
 use super::history::History;
 use super::inquiries::OnReply;
+use super::lead::Lead;
 use super::memory::Memory;
 use super::messages::Collect;
 use super::page::{Copy, Page};
@@ -218,7 +219,7 @@ impl Release {
             return;
         }
         if cx.home(self.rules.segment) == cx.me() {
-            return self.begin_round(cx);
+            return self.lead(cx, Lead::Begin);
         }
         if !self.collector.is_led() {
             self.collector.report(cx);

@@ -23,7 +23,8 @@ impl Release {
         } else {
             self.drop_what_nobody_told(cx);
         }
-        self.round_lost(cx, node);
+        let next = self.leader(cx).gone(node);
+        self.lead(cx, next);
         // No home will say what is to be dropped, unless some node has dropped it already.
         if cx.was_home(node, self.rules.segment) && self.collector.leader_gone() {
             self.mind_the_bound(cx);

@@ -159,7 +159,8 @@ impl Hooks for Release {
     }
 
     fn answered(&mut self, cx: &mut Cx<'_>, from: NodeId, number: u64, reply: &peer::Reply) {
-        self.collected(cx, from, number, reply);
+        let next = self.leader(cx).collected(from, number, reply);
+        self.lead(cx, next);
     }
 
     fn declare(&mut self, reductions: &[Reduction]) -> Result<(), Refusal> {

@@ -121,9 +121,8 @@ impl Release {
                 OnReply::Ready(next) => cx.ready(next),
                 OnReply::Whole => self.make_whole(cx),
                 OnReply::Heard(round) => {
-                    if self.round.heard(round) {
-                        self.advance_round(cx);
-                    }
+                    let next = self.leader(cx).heard(round);
+                    self.lead(cx, next);
                 }
                 OnReply::Ward(node) => {
                     let known = self.intervals.history.time();

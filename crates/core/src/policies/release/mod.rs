@@ -13,17 +13,18 @@
 //! settled when a segment is opened, and [`stored`] is how it is written down.
 //!
 //! What takes several parts opens them as a context for the length of one input: [`miss`] a page, which
-//! is made whole from [`copies`] and with [`diff_requests`]; [`serve`] requests of other nodes, of
-//! which [`feeds`] leaves some to other readers; [`push`] the pushes; [`ahead`] a walk, whose pages are
-//! made whole before they are touched and writable before they are stored to ([`store_ahead`],
-//! [`untrapped`]); `replicas::backup` what the backup is to keep.
+//! is made whole from [`copies`] and with [`diff_requests`]; [`serve`] what other nodes get because they
+//! request it, where [`feeds`] leaves some requests to other readers, or by [`push`]; [`ahead`] a walk,
+//! whose pages are made whole before they are touched and writable before they are stored to
+//! ([`store_ahead`], [`untrapped`]); [`lead`] a round of the home; `replicas::backup` what the backup is
+//! to keep.
 //!
 //! The other files have what happens to the whole: [`hooks`] what the node asks of the policy,
 //! [`arrivals`] which messages arrive, [`accesses`] what accesses and notices do to pages,
 //! [`requests`] how requests leave together, [`synchronization`] what locks and barriers do, [`learn`]
-//! how a node learns of intervals, [`collect`] the garbage collection on each node and [`lead`] at the
-//! home, [`leave`] how a node leaves, [`death`] what becomes of copies when a node is gone, [`wards`]
-//! what a backup does, [`repair`] how there is a second node again when one is gone.
+//! how a node learns of intervals, [`collect`] the garbage collection on each node, [`leave`] how a node
+//! leaves, [`death`] what becomes of copies when a node is gone, [`wards`] what a backup does, [`repair`]
+//! how there is a second node again when one is gone.
 
 mod accesses;
 mod ahead;

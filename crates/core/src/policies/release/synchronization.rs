@@ -121,6 +121,8 @@ impl SyncHooks for Release {
     }
 
     fn opened(&mut self, cx: &mut Cx<'_>, nodes: NodeSet) {
-        self.barrier_opened(cx, nodes);
+        let remembered = self.memory.remembered(cx, &self.intervals.history);
+        let next = self.leader(cx).barrier_opened(&nodes, remembered);
+        self.lead(cx, next);
     }
 }
