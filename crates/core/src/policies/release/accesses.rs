@@ -1,6 +1,7 @@
 //! What accesses, intervals and notices do to the pages of this node.
 
 use super::Release;
+use super::lead::Lead;
 use super::miss::{PageContext, schedule};
 use super::page::{Copy, Miss};
 use super::requests::Requests;
@@ -195,7 +196,7 @@ impl Release {
             self.memory.pages.name(index, (me, interval), rank);
             self.push.writes(index);
         }
-        self.mind_the_bound(cx);
+        self.lead(cx, Lead::MindTheBound);
         named
     }
 }

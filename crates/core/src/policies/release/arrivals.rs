@@ -31,7 +31,7 @@ impl Release {
                 self.go_on(cx, pages);
             }
             Some(Body::Full(Full { floor, leaving })) => {
-                let next = self.leader(cx).somebody_is_full(from, &floor, leaving);
+                let next = self.collection(cx).somebody_is_full(from, &floor, leaving);
                 self.lead(cx, next);
             }
             Some(Body::Keep(keep)) => self.keep(cx, from, keep),

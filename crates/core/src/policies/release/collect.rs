@@ -7,7 +7,7 @@ use super::Release;
 use super::collector::{Report, keeper_of_rest};
 use super::history::History;
 use super::inquiries::OnReply;
-use super::lead::Lead;
+use super::lead::{CollectContext, Lead};
 use super::memory::Memory;
 use super::messages::Collect;
 use super::page::{Copy, Page};
@@ -80,12 +80,6 @@ impl Memory {
         let (segment, upto) = (self.segment, self.with_untold(cx, history, upto));
         self.diffs.collect(&upto);
         cx.push(Effect::Diffs(DiffWork::Forget { segment, upto }));
-    }
-
-    /// What counts against the bound.
-    pub(super) fn remembered(&self, cx: &Cx<'_>, history: &History) -> usize {
-        let twins = cx.pace().twins as usize;
-        self.pages.remembered(self.diffs.len(), twins) + history.len()
     }
 
     /// The pages touched in this time that a node is to keep, of these possible keepers, and that are not
@@ -210,38 +204,69 @@ impl Release {
         }
         self.raise_floor(cx, floor);
     }
+}
 
-    /// Starts a round of collection, or asks the home for one, if this node holds too much or
+impl CollectContext<'_, '_> {
+    /// Begins a round of collection, or asks the home for one, if this node holds too much or
     /// leaves.
-    pub(super) fn mind_the_bound(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn mind_the_bound(&mut self) -> Lead {
         let busy = self.collector.is_reporting() || self.round.is_under_way();
-        if busy || !self.wants_round(cx) {
-            return;
+        if busy || !self.wants_round() {
+            return Lead::Wait;
         }
-        if cx.home(self.rules.segment) == cx.me() {
-            return self.lead(cx, Lead::Begin);
+        if self.cx.home(self.rules.segment) == self.cx.me() {
+            return Lead::Begin;
         }
         if !self.collector.is_led() {
-            self.collector.report(cx);
-            self.collector.say_full(cx, self.intervals.history.floor());
+            self.collector.report(self.cx);
+            self.say_full();
         }
+        Lead::Wait
     }
 
-    fn wants_round(&self, cx: &Cx<'_>) -> bool {
-        let history = &self.intervals.history;
-        let much = self.memory.remembered(cx, history) > cx.pace().notices as usize;
-        let leaves = self.collector.leaves() && self.is_needed(cx.me());
+    fn wants_round(&self) -> bool {
+        let much = self.remembered() > self.cx.pace().notices as usize;
+        let leaves = self.collector.leaves() && self.is_needed();
         let heard = &self.intervals.heard;
-        much || leaves || self.replicas.wants_repair(cx, heard)
+        much || leaves || self.replicas.wants_repair(self.cx, heard)
+    }
+
+    /// What counts against the bound.
+    pub(super) fn remembered(&self) -> usize {
+        let (pages, diffs) = (&self.memory.pages, &self.memory.diffs);
+        let twins = self.cx.pace().twins as usize;
+        pages.remembered(diffs.len(), twins) + self.intervals.history.len()
+    }
+
+    /// Whether another node may need what only this node has.
+    pub(super) fn is_needed(&self) -> bool {
+        let me = self.cx.me();
+        let kept = |page: &Page| page.is_kept_by(me) && page.copy != Copy::None;
+        let mut pages = self.memory.pages.iter();
+        let keeps = pages.any(|(_, page)| kept(page) && page.lost.is_none());
+        let history = &self.intervals.history;
+        keeps
+            || history.time().get(me) > history.floor().get(me)
+            || self.replicas.keeps_for_wards(history.floor())
+            || self.replicas.repair.is_some()
+    }
+
+    fn say_full(&mut self) {
+        let floor = self.intervals.history.floor();
+        self.collector.say_full(self.cx, floor);
     }
 
     /// Repeats the report to the home, if that is due.
-    pub(super) fn report_due(&mut self, cx: &mut Cx<'_>) {
-        let wanted = self.wants_round(cx) && cx.home(self.rules.segment) != cx.me();
-        match self.collector.report_due(cx, wanted) {
-            Report::None => {}
-            Report::Again => self.collector.say_full(cx, self.intervals.history.floor()),
-            Report::Ended => self.mind_the_bound(cx),
+    pub(super) fn report_due(&mut self) -> Lead {
+        let is_home = self.cx.home(self.rules.segment) == self.cx.me();
+        let wanted = self.wants_round() && !is_home;
+        match self.collector.report_due(self.cx, wanted) {
+            Report::None => Lead::Wait,
+            Report::Again => {
+                self.say_full();
+                Lead::Wait
+            }
+            Report::Ended => Lead::MindTheBound,
         }
     }
 }

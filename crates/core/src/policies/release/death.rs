@@ -5,6 +5,7 @@
 //! takes nothing from it any more, and no copy has any of those intervals.
 
 use super::Release;
+use super::lead::Lead;
 use super::page::Copy;
 use crate::shell::Cx;
 use pagemesh_wire::NodeId;
@@ -23,11 +24,11 @@ impl Release {
         } else {
             self.drop_what_nobody_told(cx);
         }
-        let next = self.leader(cx).gone(node);
+        let next = self.collection(cx).gone(node);
         self.lead(cx, next);
         // No home will say what is to be dropped, unless some node has dropped it already.
         if cx.was_home(node, self.rules.segment) && self.collector.leader_gone() {
-            self.mind_the_bound(cx);
+            self.lead(cx, Lead::MindTheBound);
         }
         self.intervals
             .inquiries

@@ -90,7 +90,8 @@ impl Hooks for Release {
                 self.intervals
                     .inquiries
                     .due(cx, self.intervals.history.time());
-                self.report_due(cx);
+                let next = self.collection(cx).report_due();
+                self.lead(cx, next);
                 self.make_more_whole(cx);
                 if self.backup(cx).due() {
                     self.repair(cx, false);
@@ -159,7 +160,7 @@ impl Hooks for Release {
     }
 
     fn answered(&mut self, cx: &mut Cx<'_>, from: NodeId, number: u64, reply: &peer::Reply) {
-        let next = self.leader(cx).collected(from, number, reply);
+        let next = self.collection(cx).collected(from, number, reply);
         self.lead(cx, next);
     }
 

@@ -1,8 +1,9 @@
-//! The home leads the rounds of collection ([`super::round`]).
+//! The collection, opened for the length of one input: the home leads its rounds ([`super::round`]).
 
 use super::collector::Collector;
 use super::inquiries::OnReply;
 use super::intervals::Intervals;
+use super::memory::Memory;
 use super::replicas::Replicas;
 use super::round::{Leader, Order, Progress, Step};
 use super::rules::Rules;
@@ -12,17 +13,18 @@ use crate::shell::Cx;
 use pagemesh_wire::peer::Reply;
 use pagemesh_wire::{NodeId, NodeSet, VectorTime};
 
-/// The round of the home, with what members are asked for.
-pub(super) struct LeadContext<'a, 'b> {
-    cx: &'a mut Cx<'b>,
-    rules: Rules,
-    round: &'a mut Leader,
-    collector: &'a mut Collector,
-    intervals: &'a mut Intervals,
-    replicas: &'a Replicas,
+/// The collection: this node's part, the home's round, and what says when it is time for one.
+pub(super) struct CollectContext<'a, 'b> {
+    pub(super) cx: &'a mut Cx<'b>,
+    pub(super) rules: Rules,
+    pub(super) round: &'a mut Leader,
+    pub(super) collector: &'a mut Collector,
+    pub(super) intervals: &'a mut Intervals,
+    pub(super) memory: &'a Memory,
+    pub(super) replicas: &'a Replicas,
 }
 
-/// What the home does next.
+/// What is next for the collection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Lead {
     /// Nothing until members have answered, if there is a round.
@@ -31,11 +33,11 @@ pub(super) enum Lead {
     Begin,
     /// Members were asked for what they know: perhaps nobody has to answer.
     CheckGoals,
-    /// A round has ended: another one begins if it is time.
+    /// A round begins, or the home is told, if it is time.
     MindTheBound,
 }
 
-impl LeadContext<'_, '_> {
+impl CollectContext<'_, '_> {
     /// A node holds too much, or leaves.
     pub(super) fn somebody_is_full(
         &mut self,
@@ -77,11 +79,10 @@ impl LeadContext<'_, '_> {
     }
 
     /// A barrier has opened, and these nodes have told all they knew. If these are all members, a round
-    /// need not ask them; and if one is due soon, as so much is `remembered`, now is better than in the
-    /// middle of the next phase.
-    pub(super) fn barrier_opened(&mut self, nodes: &NodeSet, remembered: usize) -> Lead {
+    /// need not ask them; and if one is due soon, now is better than in the middle of the next phase.
+    pub(super) fn barrier_opened(&mut self, nodes: &NodeSet) -> Lead {
         let me = self.cx.me();
-        let soon = remembered > self.cx.pace().notices as usize / 2;
+        let soon = self.remembered() > self.cx.pace().notices as usize / 2;
         let leads = self.rules.segment.home() == me
             && !self.round.is_under_way()
             && !self.collector.leaves();
@@ -160,14 +161,15 @@ impl LeadContext<'_, '_> {
 }
 
 impl Release {
-    /// Opens the round of the home.
-    pub(super) fn leader<'a, 'b>(&'a mut self, cx: &'a mut Cx<'b>) -> LeadContext<'a, 'b> {
-        LeadContext {
+    /// Opens the collection.
+    pub(super) fn collection<'a, 'b>(&'a mut self, cx: &'a mut Cx<'b>) -> CollectContext<'a, 'b> {
+        CollectContext {
             cx,
             rules: self.rules,
             round: &mut self.round,
             collector: &mut self.collector,
             intervals: &mut self.intervals,
+            memory: &self.memory,
             replicas: &self.replicas,
         }
     }
@@ -182,11 +184,14 @@ impl Release {
                     self.round.leaves(me);
                     self.name_as_written(cx, |page| page.is_kept_by(me));
                 }
-                let next = self.leader(cx).begin();
+                let next = self.collection(cx).begin();
                 self.lead(cx, next);
             }
             Lead::CheckGoals => self.check_goals(cx),
-            Lead::MindTheBound => self.mind_the_bound(cx),
+            Lead::MindTheBound => {
+                let next = self.collection(cx).mind_the_bound();
+                self.lead(cx, next);
+            }
         }
     }
 }
@@ -204,13 +209,17 @@ mod tests {
     const OTHERS: [NodeId; 3] = [NodeId(1), NodeId(3), NodeId(4)];
 
     /// Leads as the home of a segment, at this time.
-    fn lead<T>(home: &mut Release, at: u64, work: impl FnOnce(&mut LeadContext<'_, '_>) -> T) -> T {
+    fn lead<T>(
+        home: &mut Release,
+        at: u64,
+        work: impl FnOnce(&mut CollectContext<'_, '_>) -> T,
+    ) -> T {
         let mut cx = Cx {
             now: Time(at),
             shell: &mut Shell::of_four(ME),
             effects: &mut Effects::default(),
         };
-        work(&mut home.leader(&mut cx))
+        work(&mut home.collection(&mut cx))
     }
 
     fn home() -> Release {
@@ -231,7 +240,7 @@ mod tests {
     fn a_report_begins_one_round_and_a_late_one_none() {
         let mut home = home();
         let floor = VectorTime::from_iter([(ME, 1)]);
-        let full = |of: &mut LeadContext<'_, '_>| of.somebody_is_full(NodeId(3), &floor, false);
+        let full = |of: &mut CollectContext<'_, '_>| of.somebody_is_full(NodeId(3), &floor, false);
         assert_eq!(lead(&mut home, 1, full), Lead::Begin);
         assert_eq!(lead(&mut home, 1, |of| of.begin()), Lead::Wait);
         assert_eq!(lead(&mut home, 1, full), Lead::Wait, "it is under way");

@@ -3,6 +3,7 @@
 
 use super::Release;
 use super::inquiries::OnReply;
+use super::lead::Lead;
 use super::messages::{IntervalReply, News};
 use crate::continuation::Continuation;
 use crate::shell::Cx;
@@ -81,7 +82,7 @@ impl Release {
         }
         self.backup(cx).others_know(&news.goal);
         self.check_goals(cx);
-        self.mind_the_bound(cx);
+        self.lead(cx, Lead::MindTheBound);
     }
 
     /// This much is collected at some node. If it is what this node is about to drop, this node
@@ -121,7 +122,7 @@ impl Release {
                 OnReply::Ready(next) => cx.ready(next),
                 OnReply::Whole => self.make_whole(cx),
                 OnReply::Heard(round) => {
-                    let next = self.leader(cx).heard(round);
+                    let next = self.collection(cx).heard(round);
                     self.lead(cx, next);
                 }
                 OnReply::Ward(node) => {

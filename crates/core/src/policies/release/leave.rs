@@ -2,30 +2,16 @@
 //! pages.
 
 use super::Release;
+use super::lead::Lead;
 use super::memory::Memory;
 use super::page::Copy;
 use super::push_credit::PushCredit;
 use crate::effect::Effect;
 use crate::prefetch::Prefetch;
 use crate::shell::Cx;
-use pagemesh_wire::NodeId;
 use pagemesh_wire::peer::Refusal;
 
 impl Release {
-    /// Whether another node may need what only this node has.
-    pub(super) fn is_needed(&self, me: NodeId) -> bool {
-        let kept = |page: &super::page::Page| page.is_kept_by(me) && page.copy != Copy::None;
-        let mut pages = self.memory.pages.iter();
-        let keeps = pages.any(|(_, page)| kept(page) && page.lost.is_none());
-        let own = self.intervals.history.time().get(me) > self.intervals.history.floor().get(me);
-        keeps
-            || own
-            || self
-                .replicas
-                .keeps_for_wards(self.intervals.history.floor())
-            || self.replicas.repair.is_some()
-    }
-
     /// This node leaves: all its intervals are collected first, and other nodes become the keepers
     /// of its pages. Returns how much is left to do.
     pub(super) fn give_up(&mut self, cx: &mut Cx<'_>) -> usize {
@@ -41,14 +27,14 @@ impl Release {
         if self.round.is_under_way() {
             return waiting + 1;
         }
-        if !self.is_needed(me) {
+        if !self.collection(cx).is_needed() {
             return waiting;
         }
         if self.collector.time().is_none() {
             self.name_as_written(cx, |page| page.is_kept_by(me));
             self.backup(cx).want_kept();
         }
-        self.mind_the_bound(cx);
+        self.lead(cx, Lead::MindTheBound);
         waiting + 1
     }
 

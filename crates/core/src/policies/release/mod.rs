@@ -16,7 +16,7 @@
 //! is made whole from [`copies`] and with [`diff_requests`]; [`serve`] what other nodes get because they
 //! request it, where [`feeds`] leaves some requests to other readers, or by [`push`]; [`ahead`] a walk,
 //! whose pages are made whole before they are touched and writable before they are stored to
-//! ([`store_ahead`], [`untrapped`]); [`lead`] a round of the home; `replicas::backup` what the backup is
+//! ([`store_ahead`], [`untrapped`]); [`lead`] the collection; `replicas::backup` what the backup is
 //! to keep.
 //!
 //! The other files have what happens to the whole: [`hooks`] what the node asks of the policy,

@@ -8,6 +8,7 @@
 
 use super::Release;
 use super::inquiries::OnReply;
+use super::lead::Lead;
 use super::memory::Memory;
 use super::page::{Copy, Page};
 use crate::effect::{DiffWork, Effect};
@@ -104,7 +105,7 @@ impl Release {
             self.replicas.repair = Some(self.intervals.history.time().clone());
         }
         self.backup(cx).want_kept();
-        self.mind_the_bound(cx);
+        self.lead(cx, Lead::MindTheBound);
     }
 
     /// Something was collected.

@@ -121,8 +121,7 @@ impl SyncHooks for Release {
     }
 
     fn opened(&mut self, cx: &mut Cx<'_>, nodes: NodeSet) {
-        let remembered = self.memory.remembered(cx, &self.intervals.history);
-        let next = self.leader(cx).barrier_opened(&nodes, remembered);
+        let next = self.collection(cx).barrier_opened(&nodes);
         self.lead(cx, next);
     }
 }
