@@ -208,6 +208,34 @@ impl WalkContext<'_, '_> {
         }
         true
     }
+
+    /// A page is whole. If it was asked for ahead, maps it; returns whether the willneed ranges go on.
+    pub(super) fn came(&mut self, page: PageIndex, miss: &Miss) -> bool {
+        let Some(ahead) = miss.ahead else {
+            return false;
+        };
+        if miss.faults.is_empty() {
+            let segment = self.rules.segment;
+            self.cx.emit(Event::CameAhead { segment, page });
+            let reads = [(ahead.mapping, Access::Read)];
+            match (ahead.mark, miss.stores) {
+                (true, _) => {}
+                (false, false) => self.memory.map(self.cx, page, &reads),
+                (false, true) => self.store_ahead(ahead.mapping, &[page]),
+            }
+        }
+        let flights = &mut self.prefetch.flights;
+        flights.came(self.cx.now, page, None).is_some()
+    }
+
+    /// The timer for requests ahead fired: gives up what stays out too long.
+    pub(super) fn look(&mut self) {
+        let (now, quiet) = (self.cx.now, quiet(self.cx));
+        let (_, next) = self.prefetch.flights.look(now, quiet, |_| false);
+        if let Some(next) = next {
+            self.cx.arm(next, Timer::Ahead(self.rules.segment));
+        }
+    }
 }
 
 impl Release {
@@ -229,34 +257,6 @@ impl Release {
                 cx.arm(look, Timer::Ahead(segment));
             }
         }
-    }
-
-    /// A page is whole; if it was asked for ahead, maps it and goes on with the willneed ranges.
-    pub(super) fn came_ahead(&mut self, cx: &mut Cx<'_>, page: PageIndex, miss: &Miss) {
-        let Some(ahead) = miss.ahead else { return };
-        if miss.faults.is_empty() {
-            let segment = self.rules.segment;
-            cx.emit(Event::CameAhead { segment, page });
-            match (ahead.mark, miss.stores) {
-                (true, _) => {}
-                (false, false) => self.memory.map(cx, page, &[(ahead.mapping, Access::Read)]),
-                (false, true) => self.walk(cx).store_ahead(ahead.mapping, &[page]),
-            }
-        }
-        if self.prefetch.flights.came(cx.now, page, None).is_some() {
-            self.run_willneed_ranges(cx);
-        }
-    }
-
-    /// The timer for requests ahead fired: gives up what stays out too long, and goes on with the
-    /// willneed ranges.
-    pub(super) fn look_ahead(&mut self, cx: &mut Cx<'_>) {
-        let given_up = |_| false;
-        let (_, next) = self.prefetch.flights.look(cx.now, quiet(cx), given_up);
-        if let Some(next) = next {
-            cx.arm(next, Timer::Ahead(self.rules.segment));
-        }
-        self.run_willneed_ranges(cx);
     }
 }
 

@@ -128,23 +128,6 @@ impl Release {
         }
     }
 
-    /// Everything that will be collected is known here: makes the pages whole that this node is to
-    /// keep.
-    pub(super) fn make_whole(&mut self, cx: &mut Cx<'_>) {
-        let Some((time, keepers)) = self.collector.to_make_whole(self.intervals.history.time())
-        else {
-            return;
-        };
-        let me = cx.me();
-        let keeper_of_rest = keeper_of_rest(cx.home(self.rules.segment), &keepers);
-        let todo = self
-            .memory
-            .to_be_kept_by(me, &time, (&keepers, keeper_of_rest));
-        self.collector.makes_whole(todo);
-        self.make_more_whole(cx);
-        self.collector.answer(cx);
-    }
-
     /// Begins to make more of the pages whole that this node is to keep, as far as there is room.
     pub(super) fn make_more_whole(&mut self, cx: &mut Cx<'_>) {
         let pages = self.collector.next_to_make_whole();
@@ -207,6 +190,20 @@ impl Release {
 }
 
 impl CollectContext<'_, '_> {
+    /// Finds the pages that this node is to keep, if everything that will be collected is known here.
+    /// Returns whether they are to be made whole now.
+    pub(super) fn find_what_to_keep(&mut self) -> bool {
+        let known = self.intervals.history.time();
+        let Some((time, keepers)) = self.collector.to_make_whole(known) else {
+            return false;
+        };
+        let (me, home) = (self.cx.me(), self.cx.home(self.rules.segment));
+        let keepers = (&keepers, keeper_of_rest(home, &keepers));
+        let todo = self.memory.to_be_kept_by(me, &time, keepers);
+        self.collector.makes_whole(todo);
+        true
+    }
+
     /// Begins a round of collection, or asks the home for one, if this node holds too much or
     /// leaves.
     pub(super) fn mind_the_bound(&mut self) -> Lead {

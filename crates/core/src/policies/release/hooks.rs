@@ -85,7 +85,10 @@ impl Hooks for Release {
                 let outcome = self.at(cx, page).due();
                 self.conclude(cx, page, outcome);
             }
-            Due::Ahead => self.look_ahead(cx),
+            Due::Ahead => {
+                self.walk(cx).look();
+                self.run_willneed_ranges(cx);
+            }
             Due::Segment => {
                 self.intervals
                     .inquiries

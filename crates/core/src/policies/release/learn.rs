@@ -120,7 +120,12 @@ impl Release {
         {
             match then {
                 OnReply::Ready(next) => cx.ready(next),
-                OnReply::Whole => self.make_whole(cx),
+                OnReply::Whole => {
+                    if self.collection(cx).find_what_to_keep() {
+                        self.make_more_whole(cx);
+                        self.collector.answer(cx);
+                    }
+                }
                 OnReply::Heard(round) => {
                     let next = self.collection(cx).heard(round);
                     self.lead(cx, next);

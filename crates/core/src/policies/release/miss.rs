@@ -15,6 +15,7 @@ use super::requests::Requests;
 use super::rules::Rules;
 use crate::backoff::Backoff;
 use crate::effect::{DiffWork, Effect, Source};
+use crate::prefetch::WillneedRanges as _;
 use crate::shell::Cx;
 use crate::timers::Timer;
 use core::time::Duration;
@@ -318,7 +319,9 @@ impl Release {
         if let Some(miss) = page.miss.take() {
             cx.end(&miss.backoff, timer);
             self.memory.map(cx, index, &miss.faults);
-            self.came_ahead(cx, index, &miss);
+            if self.walk(cx).came(index, &miss) {
+                self.run_willneed_ranges(cx);
+            }
             let mut supply = self.supply(cx);
             for fetch in miss.readers {
                 supply.fetch(fetch);
