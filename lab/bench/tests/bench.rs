@@ -101,7 +101,9 @@ fn losses_are_bounded() {
             return Ok(());
         }
         let lost = row(&report, "asked_again_per_lost/100_of_1000_lost").unwrap();
-        assert!(lost["n"].as_u64().unwrap() > 20, "{lost}");
+        if lost["n"].as_u64().unwrap() <= 20 {
+            return Err(format!("too few are lost to say anything: {lost}"));
+        }
         assert!(row(&report, "read_fault/100_of_1000_lost").is_some());
         let sent = row(&report, "datagrams_per_page/100_of_1000_lost").unwrap();
         let p50 = |row: &Value| row["p50"].as_f64().unwrap();
