@@ -1,5 +1,6 @@
 //! Connects the node to the effect executor: inputs go in, effects are carried out.
 
+mod deadlines;
 mod faults;
 mod processes;
 
@@ -8,13 +9,13 @@ use crate::counters::Count;
 use crate::edition::Edition;
 use crate::etcd::Elections;
 use crate::executor::DaemonExecutor;
-use crate::experiment::Ticks;
 use crate::ledger::Ledger;
 use crate::payload::Payload;
 use crate::receive_batch::{ReceiveBatch, TURN};
 use crate::status::{Status, Troubles, WallClock};
 use crate::token::Token;
 use crate::turn::Payloads;
+use deadlines::Deadlines;
 use pagemesh_core::{Effect, Effects, Input, Node, Request, Time};
 use pagemesh_os::clock;
 use pagemesh_os::uffd::FaultBuffer;
@@ -41,11 +42,7 @@ pub(crate) struct Driver {
     /// The states that need a person, those of before included.
     pub(crate) troubles: Troubles,
     effects: Effects,
-    deadline: Option<Time>,
-    /// No deadline fires before this time (monotonic nanoseconds).
-    patience: u64,
-    /// In an experiment: deadlines fire at ticks only.
-    ticks: Option<Ticks>,
+    pub(crate) deadlines: Deadlines,
     faults: FaultBuffer,
     /// Pages and accesses of the faults that were read together.
     stopped: Vec<(PageIndex, Access)>,
@@ -75,18 +72,8 @@ pub(crate) struct About {
     pub(crate) edition: Edition,
 }
 
-/// Nanoseconds of this daemon's absence after which it must not judge the silence of others.
-const LONG_PAUSE: u64 = 1_000_000_000;
-
-/// Nanoseconds within which every member sends two signs of life.
-const HEARING: u64 = 1_200_000_000;
-
 /// Effects of one turn after which they are carried out before more datagrams are handled.
 const ENOUGH: usize = 4096;
-
-fn time_of(ticks: Option<Ticks>, now: Time) -> Time {
-    ticks.map_or(now, |ticks| ticks.time(now.0))
-}
 
 impl Driver {
     /// Starts the node.
@@ -105,15 +92,13 @@ impl Driver {
             budget: Budget::new(MemoryOptions::default()),
             troubles: Troubles::default(),
             effects: Effects::default(),
-            deadline: None,
-            patience: 0,
-            ticks: None,
+            deadlines: Deadlines::default(),
             faults: FaultBuffer::default(),
             stopped: Vec::new(),
             heard: Vec::new(),
             began: Time::ZERO,
         };
-        driver.deadline = driver.node.next_deadline();
+        driver.deadlines.set(driver.node.next_deadline());
         driver
     }
 
@@ -138,19 +123,9 @@ impl Driver {
         self.feed_at(Time(clock::monotonic()), input, Payloads::NONE);
     }
 
-    /// From now on deadlines fire at ticks only.
-    pub(crate) fn tick(&mut self, ticks: Ticks) {
-        self.ticks = Some(ticks);
-    }
-
-    /// The node's time at `now`.
-    fn time(&self, now: Time) -> Time {
-        time_of(self.ticks, now)
-    }
-
     /// Gives the node an input that happened at `now`.
     fn feed_at(&mut self, now: Time, input: Input<'_>, payloads: Payloads<'_>) {
-        let now = self.time(now);
+        let now = self.deadlines.time(now);
         self.executor.recorder.input(now, &input);
         self.executor.faults.woken = false;
         self.step(now, input, payloads);
@@ -159,13 +134,16 @@ impl Driver {
 
     /// Handles the queued inputs.
     fn follow_up(&mut self) {
-        let ticks = self.ticks;
-        let time = || time_of(ticks, Time(clock::monotonic()));
-        while let Some((now, next)) = self.executor.recorder.next(time) {
+        loop {
+            let deadlines = &self.deadlines;
+            let time = || deadlines.time(Time(clock::monotonic()));
+            let Some((now, next)) = self.executor.recorder.next(time) else {
+                break;
+            };
             self.step(now, next, Payloads::NONE);
         }
         self.executor.settle(&self.node);
-        self.deadline = self.node.next_deadline();
+        self.deadlines.set(self.node.next_deadline());
     }
 
     fn step(&mut self, now: Time, input: Input<'_>, payloads: Payloads<'_>) {
@@ -183,7 +161,7 @@ impl Driver {
 
     /// Begins a turn of datagrams that were received together at `now`.
     pub(crate) fn begin_to_hear(&mut self, now: u64) {
-        self.began = self.time(Time(now));
+        self.began = self.deadlines.time(Time(now));
     }
 
     /// The node handles one datagram of the turn; its effects wait for [`Driver::act`]. False if
@@ -258,38 +236,22 @@ impl Driver {
         self.feed_at(Time(now), input, Payloads::One(payload));
     }
 
-    /// True if the last input gave a page to a thread.
-    pub(crate) fn has_woken(&self) -> bool {
-        self.executor.faults.woken
-    }
-
     /// Handles a deadline that has passed, and sends datagrams that the impairments held back.
     pub(crate) fn due(&mut self, now: u64) {
-        if self.next_deadline().is_some_and(|deadline| deadline <= now) {
+        if self
+            .deadlines
+            .next()
+            .is_some_and(|deadline| deadline <= now)
+        {
             self.feed(Input::Deadline);
         }
         let executor = &mut self.executor;
         executor.network.release(now, &mut executor.counters);
     }
 
-    fn next_deadline(&self) -> Option<u64> {
-        let deadline = self.deadline?.0.max(self.patience);
-        Some(self.ticks.map_or(deadline, |ticks| ticks.due(deadline)))
-    }
-
-    /// After a long pause since `last`, in which this node received nothing: waits for signs of
-    /// life before the node may judge the silence of others.
-    pub(crate) fn listen_first(&mut self, last: Time) {
-        let now = clock::monotonic();
-        // After a handover `last` is not known: there was no pause.
-        if last > Time::ZERO && now.saturating_sub(last.0) > LONG_PAUSE {
-            self.patience = now + HEARING;
-        }
-    }
-
     /// When [`Driver::due`] has something to do next.
     pub(crate) fn next_due(&self) -> Option<u64> {
-        [self.next_deadline(), self.executor.network.due()]
+        [self.deadlines.next(), self.executor.network.due()]
             .into_iter()
             .flatten()
             .min()
@@ -322,13 +284,6 @@ impl Driver {
         for told in elections.map(Elections::told).unwrap_or_default() {
             self.feed(told);
         }
-    }
-
-    /// Whether etcd says that the cluster that this host wants to join has no coordinator any more,
-    /// and no member that takes its place.
-    pub(crate) fn nobody_coordinates(&self) -> bool {
-        let elections = self.executor.elections.as_ref();
-        elections.is_some_and(Elections::nobody_coordinates)
     }
 
     /// The node goes on as this program.

@@ -8,7 +8,7 @@ use pagemesh_os::clock;
 use pagemesh_os::seqpacket::Sender;
 use pagemesh_recorder::schema;
 use pagemesh_recorder::{Kind, Note, Pending};
-use pagemesh_wire::local::{Reply, Request, RequestPacket, StampKind};
+use pagemesh_wire::local::{Reply, Request, RequestPacket};
 use pagemesh_wire::peer::{Call, FilePart, Refusal};
 use pagemesh_wire::{ClientId, NodeId};
 use std::ops::RangeInclusive;
@@ -41,10 +41,12 @@ pub(crate) struct Descriptors {
     pub(crate) sender: Option<Sender>,
 }
 
-/// The process that asked, and the number of its request.
-#[derive(Clone, Copy)]
-pub(crate) struct Asked {
+/// A request of a process, being served.
+pub(crate) struct Service<'a> {
+    pub(crate) driver: &'a mut Driver,
+    /// The process that asked.
     pub(crate) client: ClientId,
+    /// The number that it gave its request.
     pub(crate) number: u64,
 }
 
@@ -90,7 +92,7 @@ impl Driver {
         let expected = usize::from(brings);
         if fds.len() < expected && lost {
             let reply = Reply::Refused(crate::listener::no_descriptor());
-            return self.reply(client, packet.number, reply);
+            return self.service(client, packet.number).reply(reply);
         }
         if fds.len() != expected {
             return self.refuse_session(client, "descriptors that do not belong to the request");
@@ -101,23 +103,16 @@ impl Driver {
         if !session.greeted && !matches!(packet.request, Request::Hello { .. }) {
             return self.refuse_session(client, "a request before hello");
         }
-        let number = packet.number;
-        let answer = match packet.request {
-            Request::Hello { version, program } => {
-                return self.hello(client, number, version, program);
-            }
-            Request::Dump => self.dump(client, number),
-            Request::Sysv(op) => match self.sysv(client, sender, op) {
-                Ok(Some((ask, kind))) => self.ask(client, number, ask, kind),
-                Ok(None) => Ok(Some(Reply::Unproven)),
-                Err(why) => Err(why),
-            },
-            request => self.request(client, number, request, fds),
-        };
-        match answer {
-            Ok(None) => {}
-            Ok(Some(reply)) => self.reply(client, number, reply),
-            Err(why) => self.reply(client, number, Reply::Refused(why)),
+        self.service(client, packet.number)
+            .serve(packet.request, (fds, sender));
+    }
+
+    /// To serve a request of a process.
+    fn service(&mut self, client: ClientId, number: u64) -> Service<'_> {
+        Service {
+            driver: self,
+            client,
+            number,
         }
     }
 
@@ -133,13 +128,40 @@ impl Driver {
         }
         self.executor.sessions.doom(client);
     }
+}
 
-    fn reply(&mut self, client: ClientId, number: u64, reply: Reply) {
-        self.executor.reply(client, number, reply, Vec::new());
+impl Service<'_> {
+    fn serve(mut self, request: Request, (fds, sender): (Vec<OwnedFd>, Option<Sender>)) {
+        let answer = match request {
+            Request::Hello { version, program } => return self.hello(version, program),
+            Request::Dump => self.dump(),
+            Request::Sysv(op) => match self.sysv(sender, op) {
+                Ok(Some((ask, kind))) => self.ask(ask, kind),
+                Ok(None) => Ok(Some(Reply::Unproven)),
+                Err(why) => Err(why),
+            },
+            request => self.request(request, fds),
+        };
+        match answer {
+            Ok(None) => {}
+            Ok(Some(reply)) => self.reply(reply),
+            Err(why) => self.reply(Reply::Refused(why)),
+        }
     }
 
-    fn hello(&mut self, client: ClientId, number: u64, version: u32, program: String) {
-        let speaks = &self.about.edition.local;
+    fn reply(&mut self, reply: Reply) {
+        self.reply_with(reply, Vec::new());
+    }
+
+    /// Answers, and hands descriptors over.
+    fn reply_with(&mut self, reply: Reply, fds: Vec<OwnedFd>) {
+        let executor = &mut self.driver.executor;
+        executor.reply(self.client, self.number, reply, fds);
+    }
+
+    fn hello(&mut self, version: u32, program: String) {
+        let client = self.client;
+        let speaks = &self.driver.about.edition.local;
         if !speaks.contains(&version) {
             let why = format!(
                 "this daemon speaks versions {} to {} on its socket, the program version {version}: \
@@ -147,56 +169,52 @@ impl Driver {
                 speaks.start(),
                 speaks.end()
             );
-            return self.reply(client, number, Reply::Refused(Refusal::Invalid(why)));
+            return self.reply(Reply::Refused(Refusal::Invalid(why)));
         }
-        if let Some(session) = self.executor.sessions.get_mut(client) {
+        if let Some(session) = self.driver.executor.sessions.get_mut(client) {
             session.greeted = true;
             session.version = version;
             session.program = program.chars().take(PROGRAM).collect();
             let program = session.program.clone();
-            self.executor.note(&Note::Greeted {
+            self.driver.executor.note(&Note::Greeted {
                 client,
                 program,
                 child: false,
                 version,
             });
-            self.executor.recorder.publish();
+            self.driver.executor.recorder.publish();
         }
-        let device = self.about.device.as_ref();
+        let device = self.driver.about.device.as_ref();
         let fds: Vec<_> = device
             .and_then(|fd| fd.try_clone().ok())
             .into_iter()
             .collect();
         let reply = Reply::Welcome {
             client,
-            node: self.node.id().unwrap_or(NodeId::NONE),
+            node: self.driver.node.id().unwrap_or(NodeId::NONE),
             device: !fds.is_empty(),
         };
-        self.executor.reply(client, number, reply, fds);
+        self.reply_with(reply, fds);
     }
 
-    fn open_request_slot(&mut self, client: ClientId, number: u64) -> Answer {
+    fn open_request_slot(&mut self) -> Answer {
+        let client = self.client;
         let limit = |why: String| Refusal::Limit(why);
-        let opened = self.executor.sessions.request_slots.open(client);
+        let opened = self.driver.executor.sessions.request_slots.open(client);
         let opened =
             opened.map_err(|error| limit(format!("no memory for a request slot: {error}")))?;
         let fd = opened.ok_or_else(|| limit("too many processes have a request slot".into()))?;
         // Kept before it is lent: what is put there must not be lost.
-        self.executor
+        self.driver
+            .executor
             .keeper
             .put(Tag::RequestSlot(client), Vec::new(), fd.as_fd());
-        self.executor
-            .reply(client, number, Reply::RequestSlot, vec![fd]);
+        self.reply_with(Reply::RequestSlot, vec![fd]);
         Ok(None)
     }
 
-    fn request(
-        &mut self,
-        client: ClientId,
-        number: u64,
-        request: Request,
-        fds: Vec<OwnedFd>,
-    ) -> Answer {
+    fn request(&mut self, request: Request, fds: Vec<OwnedFd>) -> Answer {
+        let client = self.client;
         match request {
             Request::Map {
                 segment,
@@ -205,8 +223,8 @@ impl Driver {
                 offset,
                 write,
             } => {
-                let (asked, range) = (Asked { client, number }, (address, length, offset));
-                self.map(asked, (segment, None), range, write, fds)
+                let range = (address, length, offset);
+                self.map((segment, None), range, write, fds)
             }
             Request::MapView {
                 segment,
@@ -219,91 +237,59 @@ impl Driver {
                     let why = "a data-driven view is not consistent";
                     return Err(Refusal::Invalid(why.into()));
                 }
-                let (asked, range) = (Asked { client, number }, (address, length, offset));
-                self.map(asked, (segment, Some(view)), range, view.consistent, fds)
+                let range = (address, length, offset);
+                self.map((segment, Some(view)), range, view.consistent, fds)
             }
             Request::Fork => {
                 for socket in fds {
                     // The child finds its end closed, and says what that means.
-                    if let Err(error) = self.forked(Asked { client, number }, socket)
-                        && self.executor.may_log(client, clock::monotonic())
+                    if let Err(error) = self.forked(socket)
+                        && self.driver.executor.may_log(client, clock::monotonic())
                     {
                         tracing::warn!(%client, %error, "a child cannot be served");
                     }
                 }
                 Ok(None)
             }
-            Request::Capability { segment, write } => {
-                self.capability(Asked { client, number }, segment, write)
-            }
-            Request::Redeem => self.redeem(Asked { client, number }, fds),
-            Request::Unmap { mapping } => self.unmap(Asked { client, number }, mapping),
-            Request::Close { segment } => self.close(Asked { client, number }, segment),
-            Request::Inspect { name, first, limit } => {
-                self.status().inspect(&name, first, limit).map(Some)
-            }
-            Request::States { segment, first } => self.states(client, segment, first),
-            Request::Members => {
-                let view = self.node.view();
-                Ok(Some(Reply::Everyone {
-                    epoch: view.epoch,
-                    spoken: self.node.spoken(),
-                    members: view.members.clone(),
-                }))
-            }
-            Request::Status => Ok(Some(Reply::Status(self.status().report()))),
-            Request::Paths => Ok(Some(Reply::Paths(self.status().paths()))),
-            Request::RequestSlot => self.open_request_slot(client, number),
+            Request::Capability { segment, write } => self.capability(segment, write),
+            Request::Redeem => self.redeem(fds),
+            Request::Unmap { mapping } => self.unmap(mapping),
+            Request::Close { segment } => self.close(segment),
+            Request::RequestSlot => self.open_request_slot(),
             // The code that reads this has polled the slots before.
             Request::Knock => Ok(None),
-            Request::LockSlot { key } => self.lock_slot(client, key),
-            Request::Unlock { key } => self.unlock(Asked { client, number }, key),
-            Request::Counters => Ok(Some(Reply::Counters(self.counters()))),
-            Request::Stamp { tag } => {
-                self.executor.events.stamps.push(StampKind::Program, tag);
-                Ok(Some(Reply::Done))
-            }
-            Request::Stamps { from } => {
-                Ok(Some(Reply::Stamps(self.executor.events.stamps.since(from))))
-            }
-            Request::WatchSharing { name, on } => {
-                self.executor.sessions.check_master(client)?;
-                let info = self.node.segment_named(&name).ok_or(Refusal::NotFound)?;
-                self.executor.sharing.watch(info.id, on);
-                Ok(Some(Reply::Done))
-            }
-            Request::Sharing { name, first } => {
-                let info = self.node.segment_named(&name).ok_or(Refusal::NotFound)?;
-                let report = self.executor.sharing.report(info.id, first);
-                let why = || Refusal::Invalid("nobody watches who writes to this segment".into());
-                Ok(Some(Reply::Sharing(report.ok_or_else(why)?)))
-            }
-            Request::Races { first } => Ok(Some(Reply::Races(self.executor.races.report(first)))),
-            Request::Label { segment, labels } => {
-                self.executor.sessions.opening(client, segment)?;
-                if self.executor.races.looked_for {
-                    self.executor.races.labels.add(segment, labels);
-                }
-                Ok(Some(Reply::Done))
-            }
-            Request::LockMemory { on } => self.lock_memory(client, on),
-            Request::Handover { oldest, newest } => self.hand_over(client, number, oldest..=newest),
+            Request::LockSlot { key } => self.lock_slot(key),
+            Request::Unlock { key } => self.unlock(key),
+            about_state @ (Request::Inspect { .. }
+            | Request::States { .. }
+            | Request::Members
+            | Request::Status
+            | Request::Paths
+            | Request::Counters
+            | Request::Stamp { .. }
+            | Request::Stamps { .. }
+            | Request::WatchSharing { .. }
+            | Request::Sharing { .. }
+            | Request::Races { .. }
+            | Request::Label { .. }) => self.tell(about_state),
+            Request::LockMemory { on } => self.lock_memory(on),
+            Request::Handover { oldest, newest } => self.hand_over(oldest..=newest),
             Request::Cancel { number } => {
-                if let Some(ticket) = self.executor.tickets.find(client, number) {
-                    self.feed(Input::Cancel { ticket });
+                if let Some(ticket) = self.driver.executor.tickets.find(client, number) {
+                    self.driver.feed(Input::Cancel { ticket });
                 }
                 Ok(None)
             }
             other => {
-                let (ask, kind) = self.translate(client, other)?;
-                self.ask(client, number, ask, kind)
+                let (ask, kind) = self.translate(other)?;
+                self.ask(ask, kind)
             }
         }
     }
 
     /// The request in the core's terms, if the core has to answer it.
-    fn translate(&mut self, client: ClientId, request: Request) -> Result<(Ask, Kind), Refusal> {
-        let sessions = &self.executor.sessions;
+    fn translate(&mut self, request: Request) -> Result<(Ask, Kind), Refusal> {
+        let (client, sessions) = (self.client, &self.driver.executor.sessions);
         let anybody = |call| Ask::Call { to: None, call };
         let node = |node, call| Ask::Call {
             to: Some(node),
@@ -345,7 +331,7 @@ impl Driver {
             Request::Stat { name } => anybody(Call::Stat { name }),
             Request::List { after } => anybody(Call::List { after }),
             Request::Lock { key } => {
-                self.slot_of(client, key)?;
+                self.slot_of(key)?;
                 Ask::Lock { key }
             }
             Request::CondWait { cond } => anybody(Call::CondWait { key: cond }),
@@ -371,7 +357,7 @@ impl Driver {
             | Request::EndHold { .. }) => pages::translate(sessions, client, &about_pages)?,
             Request::FilePages { segment, part } => Ask::FilePages {
                 segment,
-                part: self.of_user(client, part)?,
+                part: self.of_user(part)?,
             },
             Request::FilePagesDone {
                 segment,
@@ -380,7 +366,7 @@ impl Driver {
                 frames,
             } => Ask::FilePagesDone {
                 segment,
-                part: self.of_user(client, part)?,
+                part: self.of_user(part)?,
                 filled,
                 frames,
             },
@@ -388,7 +374,7 @@ impl Driver {
             Request::Probe { node: to } => node(to, Call::Probe),
             Request::Revoke { .. } | Request::ForgetMember { .. } => {
                 sessions.check_master(client)?;
-                about_member(&request, self.node.view().term.coordinator())?
+                about_member(&request, self.driver.node.view().term.coordinator())?
             }
             Request::Promote => {
                 sessions.check_master(client)?;
@@ -404,23 +390,29 @@ impl Driver {
     }
 
     /// Pages of files are shared among the mounts of one user.
-    fn of_user(&self, client: ClientId, mut part: FilePart) -> Result<FilePart, Refusal> {
-        part.file.user = self.executor.sessions.credentials(client)?.uid;
+    fn of_user(&self, mut part: FilePart) -> Result<FilePart, Refusal> {
+        part.file.user = self.driver.executor.sessions.credentials(self.client)?.uid;
         Ok(part)
     }
 
     /// Passes a request on to the core, which answers in its own time.
-    fn ask(&mut self, client: ClientId, number: u64, request: Ask, kind: Kind) -> Answer {
-        if self.executor.tickets.find(client, number).is_some() {
+    fn ask(&mut self, request: Ask, kind: Kind) -> Answer {
+        let (client, number) = (self.client, self.number);
+        if self.driver.executor.tickets.find(client, number).is_some() {
             let why = "the number of the request belongs to another one that still waits";
             return Err(Refusal::Invalid(why.into()));
         }
-        let waiting = self.executor.sessions.get(client).map_or(0, |s| s.waiting);
+        let waiting = self
+            .driver
+            .executor
+            .sessions
+            .get(client)
+            .map_or(0, |s| s.waiting);
         if waiting >= OPEN_REQUESTS {
             let why = "too many requests of one process at once";
             return Err(Refusal::Limit(why.into()));
         }
-        if self.executor.tickets.len() >= ALL_REQUESTS && kind != Kind::Leave {
+        if self.driver.executor.tickets.len() >= ALL_REQUESTS && kind != Kind::Leave {
             let why = "too many requests of this node's processes at once";
             return Err(Refusal::Limit(why.into()));
         }
@@ -429,44 +421,44 @@ impl Driver {
             ..
         } = &request
         {
-            self.look_at_kept_writable(key.segment);
+            self.driver.look_at_kept_writable(key.segment);
         }
-        self.executor.sessions.count_waiting(client, 1);
+        self.driver.executor.sessions.count_waiting(client, 1);
         let pending = Pending {
             client: Some(client),
             number,
             kind,
         };
-        let ticket = self.executor.tickets.issue(pending);
+        let ticket = self.driver.executor.tickets.issue(pending);
         if matches!(request, Ask::WatchRange { .. }) {
-            self.executor.tickets.watches(ticket);
-            self.executor.sessions.count_watching(client, 1);
+            self.driver.executor.tickets.watches(ticket);
+            self.driver.executor.sessions.count_watching(client, 1);
         }
-        if let Some(session) = self.executor.sessions.get_mut(client) {
+        if let Some(session) = self.driver.executor.sessions.get_mut(client) {
             session.handled = Some((number, None));
         }
         // It goes with the next input, which must be the request: a successor takes it for asked.
-        self.executor.note(&Note::Asked { ticket, pending });
+        self.driver.executor.note(&Note::Asked { ticket, pending });
         let publishes = matches!(request, Ask::Publish { .. });
-        self.feed(Input::Request {
+        self.driver.feed(Input::Request {
             ticket,
             client,
             request,
         });
         if publishes {
-            self.executor.changed = Some(clock::monotonic());
+            self.driver.executor.changed = Some(clock::monotonic());
         }
         Ok(None)
     }
 
     /// The request is acted upon, by the input that follows.
-    pub(crate) fn handled(&mut self, asked: Asked, reply: &Reply) {
-        let Asked { client, number } = asked;
+    pub(crate) fn handled(&mut self, reply: &Reply) {
+        let (client, number) = (self.client, self.number);
         let reply = Some(reply.clone());
-        if let Some(session) = self.executor.sessions.get_mut(client) {
+        if let Some(session) = self.driver.executor.sessions.get_mut(client) {
             session.handled = Some((number, reply.clone()));
         }
-        self.executor.note(&Note::Handled {
+        self.driver.executor.note(&Note::Handled {
             client,
             number,
             reply,
@@ -474,9 +466,9 @@ impl Driver {
     }
 
     /// Keeps this daemon's memory out of swap space, because it serves a swap device.
-    fn lock_memory(&mut self, client: ClientId, on: bool) -> Answer {
-        self.executor.sessions.check_master(client)?;
-        let residency = &mut self.executor.residency;
+    fn lock_memory(&mut self, on: bool) -> Answer {
+        self.driver.executor.sessions.check_master(self.client)?;
+        let residency = &mut self.driver.executor.residency;
         let done = if on {
             residency.lock()
         } else {
@@ -488,10 +480,10 @@ impl Driver {
 
     /// Makes room for another daemon, which goes on with the journal's node. An older program is put
     /// back only when the cluster speaks no version that it does not speak.
-    fn hand_over(&mut self, client: ClientId, number: u64, reads: RangeInclusive<u64>) -> Answer {
-        self.executor.sessions.check_master(client)?;
+    fn hand_over(&mut self, reads: RangeInclusive<u64>) -> Answer {
+        self.driver.executor.sessions.check_master(self.client)?;
         let cannot = |why: &str| Err(Refusal::Invalid(why.into()));
-        let here = self.about.edition.schema;
+        let here = self.driver.about.edition.schema;
         let schema = here.min(*reads.end());
         if !reads.contains(&schema) || schema < schema::OLDEST_WRITTEN {
             return Err(Refusal::Invalid(format!(
@@ -502,22 +494,17 @@ impl Driver {
                 reads.end()
             )));
         }
-        if self.executor.keeper.process().is_none() {
+        if self.driver.executor.keeper.process().is_none() {
             return cannot("this daemon has no keeper");
         }
-        if self.executor.recorder.memory().is_none() {
+        if self.driver.executor.recorder.memory().is_none() {
             return cannot("this daemon has no journal (--recorder off), so it cannot be replaced");
         }
         if schema < here {
             let speaks = schema::protocols(schema);
-            return self.ask(
-                client,
-                number,
-                Ask::MakeRoom { speaks },
-                Kind::HandOver { schema },
-            );
+            return self.ask(Ask::MakeRoom { speaks }, Kind::HandOver { schema });
         }
-        self.executor.life.handed_over = Some(schema);
+        self.driver.executor.life.handed_over = Some(schema);
         Ok(Some(Reply::Done))
     }
 }

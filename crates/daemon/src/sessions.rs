@@ -4,6 +4,7 @@ mod permissions;
 mod programs;
 
 use crate::request_slots::RequestSlots;
+use crate::segment::Segments;
 use crate::session::{Sent, Session};
 use crate::token::Token;
 use pagemesh_os::poll::Poll;
@@ -120,6 +121,41 @@ impl Sessions {
         self.by_id.insert(client, Session::new(socket, caller));
         self.skip_to(client.0);
         Ok(())
+    }
+
+    /// Lends what packets were to lend that wait for their processes.
+    pub(crate) fn lend_again(
+        &mut self,
+        device: Option<&OwnedFd>,
+        segments: &Segments,
+        poll: &Poll,
+    ) {
+        let mut waiting = Vec::new();
+        for (client, session) in self.iter_mut() {
+            session.lend_again(|session, reply| match reply {
+                Reply::Welcome { device: true, .. } => {
+                    let device = device.and_then(|fd| fd.try_clone().ok());
+                    device.into_iter().collect()
+                }
+                Reply::Opened { info } => {
+                    let write = session.open.get(&info.id).is_some_and(|open| open.write);
+                    let segment = segments.get(info.id);
+                    segment.and_then(|s| s.lend(write).ok()).unwrap_or_default()
+                }
+                Reply::Capability { segment, write } => {
+                    let segment = segments.get(*segment);
+                    let fd = segment.and_then(|s| s.capability(*write).ok());
+                    fd.into_iter().collect()
+                }
+                _ => Vec::new(),
+            });
+            if session.queued() > 0 {
+                waiting.push(client);
+            }
+        }
+        for client in waiting {
+            self.want_write(client, true, poll);
+        }
     }
 
     /// The number given last.

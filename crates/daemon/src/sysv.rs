@@ -1,11 +1,10 @@
 //! System V calls of local processes: their credentials, time and limits.
 
-use crate::driver::Driver;
+use crate::serve::Service;
 use crate::session::Session;
 use pagemesh_core::Request;
 use pagemesh_os::seqpacket::Sender;
 use pagemesh_recorder::Kind;
-use pagemesh_wire::ClientId;
 use pagemesh_wire::local::Caller;
 use pagemesh_wire::peer::{Credentials, Refusal};
 use pagemesh_wire::sysv::{Ask, Limits, Op, Who};
@@ -14,17 +13,22 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-impl Driver {
+impl Service<'_> {
     /// The data that the core needs for a System V call. None if it came through the request slot,
     /// and the kernel has not named the caller yet.
     pub(crate) fn sysv(
         &mut self,
-        client: ClientId,
         sender: Option<Sender>,
         op: Op,
     ) -> Result<Option<(Request, Kind)>, Refusal> {
+        let client = self.client;
         let gone = || Refusal::Invalid("the process is gone".into());
-        let session = self.executor.sessions.get_mut(client).ok_or_else(gone)?;
+        let session = self
+            .driver
+            .executor
+            .sessions
+            .get_mut(client)
+            .ok_or_else(gone)?;
         if let Some(sender) = sender {
             session.shown = Some(judge(session, sender));
         }

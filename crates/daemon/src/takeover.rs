@@ -317,7 +317,7 @@ impl Driver {
     ) -> Result<Self> {
         let mut driver = Self::with(recovered.node, executor, about);
         driver.executor.network.meet(&driver.node);
-        driver.listen_first(recovered.now);
+        driver.deadlines.listen_first(recovered.now);
         for (id, _) in driver.executor.pages.mappings.iter() {
             driver.poll_mapping(id)?;
         }
@@ -333,7 +333,10 @@ impl Driver {
             recovered.queue,
             receive_batch.left(&recovered.turn)?,
         );
-        driver.lend_again();
+        let (device, executor) = (driver.about.device.as_ref(), &mut driver.executor);
+        executor
+            .sessions
+            .lend_again(device, &executor.pages.segments, &executor.poll);
         driver.take_up_requests();
         driver.executor.pages.again = false;
         for (_, mapping) in driver.executor.pages.mappings.iter() {
@@ -341,38 +344,6 @@ impl Driver {
             mapping.uffd.wake(address, length);
         }
         Ok(driver)
-    }
-
-    /// Lends what packets were to lend that wait for their processes.
-    fn lend_again(&mut self) {
-        let (device, segments) = (&self.about.device, &self.executor.pages.segments);
-        let mut waiting = Vec::new();
-        for (client, session) in self.executor.sessions.iter_mut() {
-            session.lend_again(|session, reply| match reply {
-                Reply::Welcome { device: true, .. } => {
-                    let device = device.as_ref().and_then(|fd| fd.try_clone().ok());
-                    device.into_iter().collect()
-                }
-                Reply::Opened { info } => {
-                    let write = session.open.get(&info.id).is_some_and(|open| open.write);
-                    let segment = segments.get(info.id);
-                    segment.and_then(|s| s.lend(write).ok()).unwrap_or_default()
-                }
-                Reply::Capability { segment, write } => {
-                    let segment = segments.get(*segment);
-                    let fd = segment.and_then(|s| s.capability(*write).ok());
-                    fd.into_iter().collect()
-                }
-                _ => Vec::new(),
-            });
-            if session.queued() > 0 {
-                waiting.push(client);
-            }
-        }
-        for client in waiting {
-            let executor = &mut self.executor;
-            executor.sessions.want_write(client, true, &executor.poll);
-        }
     }
 
     /// The request at which the daemon before ended may have been acted upon:
@@ -403,7 +374,7 @@ impl Driver {
         };
         let bytes = &buffer[..length];
         let request = RequestPacket::decode(bytes).ok();
-        if !self.was_handled(client, request.as_ref(), handled) {
+        if !was_handled(&mut self.executor, client, request.as_ref(), handled) {
             self.through_request_slot(client, bytes);
         }
         self.executor.sessions.request_slots.handled(client);
@@ -418,7 +389,7 @@ impl Driver {
         };
         let bytes = &buffer[..packet.len];
         let request = RequestPacket::decode(bytes).ok();
-        if !self.was_handled(client, request.as_ref(), handled) {
+        if !was_handled(&mut self.executor, client, request.as_ref(), handled) {
             let fds = Descriptors {
                 fds: packet.fds,
                 lost: packet.fds_lost,
@@ -428,34 +399,32 @@ impl Driver {
         }
         self.executor.sessions.took_packet(client);
     }
+}
 
-    /// Whether this is what was acted upon last. It is answered once more then, if that is not the
-    /// node's business.
-    fn was_handled(
-        &mut self,
-        client: ClientId,
-        request: Option<&RequestPacket>,
-        handled: Option<&Handled>,
-    ) -> bool {
-        let (Some(request), Some((number, reply))) = (request, handled) else {
-            return false;
-        };
-        if request.number != *number {
-            return false;
-        }
-        match reply {
-            // That one is for the child.
-            Some(Reply::Welcome { client: child, .. }) if request.request == Request::Fork => {
-                let reply = reply.clone().expect("just seen");
-                self.executor.reply(*child, WELCOME, reply, Vec::new());
-            }
-            Some(reply) => self
-                .executor
-                .reply(client, *number, reply.clone(), Vec::new()),
-            None => {}
-        }
-        true
+/// Whether this is what was acted upon last. It is answered once more then, if that is not the
+/// node's business.
+fn was_handled(
+    executor: &mut DaemonExecutor,
+    client: ClientId,
+    request: Option<&RequestPacket>,
+    handled: Option<&Handled>,
+) -> bool {
+    let (Some(request), Some((number, reply))) = (request, handled) else {
+        return false;
+    };
+    if request.number != *number {
+        return false;
     }
+    match reply {
+        // That one is for the child.
+        Some(Reply::Welcome { client: child, .. }) if request.request == Request::Fork => {
+            let reply = reply.clone().expect("just seen");
+            executor.reply(*child, WELCOME, reply, Vec::new());
+        }
+        Some(reply) => executor.reply(client, *number, reply.clone(), Vec::new()),
+        None => {}
+    }
+    true
 }
 
 /// The number of the request that was acted upon last, and its answer.

@@ -211,7 +211,7 @@ impl Daemon {
                     more -= 1;
                 }
                 if more > 0 {
-                    if self.driver.has_woken() {
+                    if self.driver.executor.faults.woken {
                         self.let_go_on();
                     }
                     return Ok(true);
@@ -229,7 +229,8 @@ impl Daemon {
     }
 
     pub(super) fn may_receive(&self) -> bool {
-        !self.driver.has_woken() || self.driver.is_waited_for()
+        let faults = &self.driver.executor.faults;
+        !faults.woken || !faults.open.is_empty()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Time limits of this node's own admission, and the disconnection of revoked members.
 
 use super::Daemon;
+use crate::etcd::Elections;
 use anyhow::{Result, bail};
 use pagemesh_wire::peer::Health;
 use std::time::Duration;
@@ -20,7 +21,8 @@ impl Daemon {
         if self.admitted {
             return Ok(());
         }
-        if self.driver.nobody_coordinates() {
+        let elections = self.driver.executor.elections.as_ref();
+        if elections.is_some_and(Elections::nobody_coordinates) {
             bail!(NobodyCoordinates);
         }
         let limit = self.join_timeout;

@@ -200,7 +200,7 @@ impl Daemon {
         mut driver: Driver,
     ) -> Result<Self> {
         if let Some(ticks) = options.experiment.ticks(clock::monotonic()) {
-            driver.tick(ticks);
+            driver.deadlines.tick(ticks);
         }
         let udp = &driver.executor.network.udp;
         let launch = launch::serve(options, udp.address(), driver.executor.network.who())

@@ -2,6 +2,7 @@
 
 use super::Driver;
 use crate::counters::Count;
+use crate::executor::DaemonExecutor;
 use crate::threads::Thread;
 use crate::turn::Payloads;
 use pagemesh_core::{Input, Time};
@@ -55,7 +56,7 @@ impl Driver {
         let mut faults = std::mem::take(&mut self.stopped);
         for index in 0..self.faults.len() {
             let fault = self.faults.get(index);
-            faults.extend(fault.and_then(|fault| self.note_fault(id, fault, now)));
+            faults.extend(fault.and_then(|fault| note(&mut self.executor, id, fault, now)));
         }
         let input = match faults[..] {
             [] => None,
@@ -77,28 +78,29 @@ impl Driver {
         }
         self.stopped = faults;
     }
+}
 
-    fn note_fault(&mut self, id: MappingId, fault: Fault, now: u64) -> Option<(PageIndex, Access)> {
-        self.executor.count(Count::KernelFaults, 1);
-        let mapping = self.executor.pages.mappings.get(id)?;
-        let page = mapping.place.page(fault.address)?;
-        let session = self.executor.sessions.get_mut(mapping.client);
-        let process = session.map_or(0, |session| session.process_of(fault.thread));
-        let access = if fault.write && mapping.write {
-            Access::Write
-        } else {
-            Access::Read
-        };
-        let thread = Thread::new(process, fault.thread);
-        self.executor
-            .faults
-            .open
-            .note((id, page), fault.kind, thread, now);
-        Some((page, access))
-    }
-
-    /// Whether any thread waits for a page.
-    pub(crate) fn is_waited_for(&self) -> bool {
-        !self.executor.faults.open.is_empty()
-    }
+/// Notes a fault that was read: its thread waits. Returns the page and the access.
+fn note(
+    executor: &mut DaemonExecutor,
+    id: MappingId,
+    fault: Fault,
+    now: u64,
+) -> Option<(PageIndex, Access)> {
+    executor.count(Count::KernelFaults, 1);
+    let mapping = executor.pages.mappings.get(id)?;
+    let page = mapping.place.page(fault.address)?;
+    let session = executor.sessions.get_mut(mapping.client);
+    let process = session.map_or(0, |session| session.process_of(fault.thread));
+    let access = if fault.write && mapping.write {
+        Access::Write
+    } else {
+        Access::Read
+    };
+    let thread = Thread::new(process, fault.thread);
+    executor
+        .faults
+        .open
+        .note((id, page), fault.kind, thread, now);
+    Some((page, access))
 }

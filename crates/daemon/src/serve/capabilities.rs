@@ -3,8 +3,7 @@
 //! A descriptor is all there is: the kernel says of which memory it is and what it permits, nobody
 //! can make one, and it ends with its last copy. The daemon keeps nothing about it.
 
-use super::{Answer, Asked};
-use crate::driver::Driver;
+use super::{Answer, Service};
 use crate::listener::{is_full, no_descriptor};
 use pagemesh_core::Request as Ask;
 use pagemesh_os::capability::permits_stores;
@@ -19,11 +18,10 @@ use std::os::fd::OwnedFd;
 const NONE: &str = "this descriptor is no capability for a segment that is open on this node; on \
                     another node open the segment by its name";
 
-impl Driver {
+impl Service<'_> {
     /// A process wants a capability for a segment that it has open.
-    pub(super) fn capability(&mut self, asked: Asked, id: SegmentId, write: bool) -> Answer {
-        let Asked { client, number } = asked;
-        let opening = self.executor.sessions.opening(client, id)?;
+    pub(super) fn capability(&mut self, id: SegmentId, write: bool) -> Answer {
+        let opening = self.driver.executor.sessions.opening(self.client, id)?;
         if write && !opening.write {
             return Err(Refusal::Permission);
         }
@@ -31,7 +29,7 @@ impl Driver {
             let why = "segments of System V are attached by their number";
             return Err(Refusal::Invalid(why.into()));
         }
-        let segment = self.executor.pages.segments.get(id);
+        let segment = self.driver.executor.pages.segments.get(id);
         let segment = segment.ok_or(Refusal::NotFound)?;
         let fd = segment.capability(write).map_err(|error| {
             if is_full(&error) {
@@ -40,23 +38,23 @@ impl Driver {
             Refusal::Invalid(format!("no descriptor of the segment's memory: {error}"))
         })?;
         let reply = Reply::Capability { segment: id, write };
-        self.executor.reply(client, number, reply, vec![fd]);
+        self.reply_with(reply, vec![fd]);
         Ok(None)
     }
 
     /// A process shows a capability, and opens its segment.
-    pub(super) fn redeem(&mut self, asked: Asked, fds: Vec<OwnedFd>) -> Answer {
+    pub(super) fn redeem(&mut self, fds: Vec<OwnedFd>) -> Answer {
         let invalid = || Refusal::Invalid(NONE.into());
         let fd = fds.into_iter().next().ok_or_else(invalid)?;
         let permitted = permits_stores(&fd).ok().flatten();
         let write = permitted.ok_or_else(invalid)?;
         let found = {
-            let mut segments = self.executor.pages.segments.iter();
+            let mut segments = self.driver.executor.pages.segments.iter();
             let found = segments.find(|(_, segment)| segment.is_behind(&fd));
             found.map(|(id, _)| id)
         };
         let segment = found.ok_or_else(invalid)?;
         let ask = Ask::Redeem { segment };
-        self.ask(asked.client, asked.number, ask, Kind::Open { write })
+        self.ask(ask, Kind::Open { write })
     }
 }
