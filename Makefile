@@ -121,8 +121,10 @@ uninstall:
 
 deny:
 	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
+	$(CARGO) fetch --quiet --locked
 	$(CARGO) deny --offline check bans licenses sources
-	$(CARGO) deny --offline --manifest-path crates/etcd/Cargo.toml check --config deny.toml bans licenses sources
+	$(CARGO) fetch --quiet --locked --manifest-path crates/etcd/Cargo.toml
+	$(CARGO) deny --offline --manifest-path crates/etcd/Cargo.toml --config deny.toml check bans licenses sources
 
 clean:
 	$(CARGO) clean
