@@ -1,7 +1,7 @@
 //! A journal in a file, for people: the flight recorder's record.
 
 use crate::layout::{Field, Layout, Slot};
-use crate::pen::Pencil;
+use crate::pen;
 use crate::recover::{load_snapshot, log, read_snapshot};
 use crate::replay::{Damage, Replay, Transition, digest};
 use crate::{FINGERPRINT, FORMAT};
@@ -122,8 +122,7 @@ impl Dump {
     /// Never: it can always be written.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let body = postcard::serialize_with_flavor(self, Pencil(Vec::new()))
-            .expect("a dump can be written");
+        let body = pen::to_bytes(self);
         let checksum = crc32fast::hash(&body).to_le_bytes();
         [MAGIC.as_slice(), &checksum, &body].concat()
     }

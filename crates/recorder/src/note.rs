@@ -4,7 +4,7 @@
 //! State with a descriptor is not noted; the keeper has it. But only the journal says whether the
 //! node was told of a mapping.
 
-use crate::pen::Pencil;
+use crate::pen;
 use crate::schema::reader::{self, Misfit};
 use pagemesh_wire::local::{OLDEST_LOCAL_VERSION, Reply};
 use pagemesh_wire::{ByteLen, ClientId, MappingId, SegmentId, SyncKey, Ticket};
@@ -171,8 +171,7 @@ fn oldest() -> u32 {
 impl Note {
     /// As the journal keeps it.
     pub fn encode(&self) -> Vec<u8> {
-        postcard::serialize_with_flavor(self, Pencil(Vec::new()))
-            .expect("notes have no unencodable part")
+        pen::to_bytes(self)
     }
 
     /// Says nothing that the former edition does not know.

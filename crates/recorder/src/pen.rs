@@ -114,6 +114,11 @@ impl<'a> Room<'a> {
     }
 }
 
+/// The bytes of a part that is kept by itself.
+pub(crate) fn to_bytes<T: Serialize>(part: &T) -> Vec<u8> {
+    postcard::serialize_with_flavor(part, Pencil(Vec::new())).expect("no part is unencodable")
+}
+
 /// Appends a record to a buffer.
 pub(crate) struct Pencil(pub(crate) Vec<u8>);
 
