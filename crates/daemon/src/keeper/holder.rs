@@ -3,6 +3,7 @@
 use super::items::{Item, Items};
 use super::orphaned::Orphaned;
 use super::words::{Answer, OLDEST_VERSION, Order, PACKET, Tag, VERSION, decode, encode};
+use crate::quota::is_master;
 use anyhow::{Context as _, Result};
 use pagemesh_os::clock;
 use pagemesh_os::poll::{Poll, Ready};
@@ -112,7 +113,7 @@ impl Holder {
     fn dispatch(&mut self, event: Ready) {
         match event.token {
             LISTENER => match self.listener.accept() {
-                Ok(socket) if is_master(&socket) => drop(self.connect(socket)),
+                Ok(socket) if is_of_master(&socket) => drop(self.connect(socket)),
                 // A process of another user: the socket's mode was to keep it away.
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "nobody came"),
@@ -235,10 +236,7 @@ fn give(socket: &Socket, items: &Items) -> io::Result<()> {
 }
 
 /// Only root and the daemon's own user.
-fn is_master(socket: &Socket) -> bool {
-    let own = rustix::process::geteuid().as_raw();
-    socket.peer().is_ok_and(|peer| {
-        let uid = peer.credentials.uid;
-        uid == 0 || uid == own
-    })
+fn is_of_master(socket: &Socket) -> bool {
+    let peer = socket.peer();
+    peer.is_ok_and(|peer| is_master(peer.credentials.uid))
 }

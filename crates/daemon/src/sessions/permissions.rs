@@ -1,6 +1,7 @@
 //! What a process may do.
 
 use super::Sessions;
+use crate::quota::is_master;
 use pagemesh_recorder::Opening;
 use pagemesh_wire::peer::{Credentials, Refusal};
 use pagemesh_wire::{ByteLen, ByteOffset, ClientId, PageCount, PageIndex, SegmentId};
@@ -16,11 +17,9 @@ impl Sessions {
 
     /// Only root and the daemon's own user may end it.
     pub(crate) fn check_master(&self, client: ClientId) -> Result<(), Refusal> {
-        let uid = self.credentials(client)?.uid;
-        if uid == 0 || uid == rustix::process::geteuid().as_raw() {
-            Ok(())
-        } else {
-            Err(Refusal::Permission)
+        match is_master(self.credentials(client)?.uid) {
+            true => Ok(()),
+            false => Err(Refusal::Permission),
         }
     }
 
