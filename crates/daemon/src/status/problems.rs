@@ -1,4 +1,4 @@
-//! What is wrong with this node, each with its cure.
+//! The problems of this node that people are told of, each with its cure.
 
 use super::Status;
 use crate::ledger::Ledger;

@@ -24,7 +24,7 @@ pub(super) struct CollectContext<'a, 'b> {
     pub(super) replicas: &'a Replicas,
 }
 
-/// What is next for the collection.
+/// The step that the home takes next in leading a collection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Lead {
     /// Nothing until members have answered, if there is a round.

@@ -59,7 +59,7 @@ impl Census {
     }
 }
 
-/// What is to become of a page after a census.
+/// The result of a census: the node that becomes the holder of the page, or that the page is lost.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     /// That node has the best copy.
