@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 /// The sources that decide how a node answers its inputs, and how both are written down.
-const SOURCES: [&str; 3] = ["../core/src", "../wire/src", "src"];
+const SOURCES: [&str; 4] = ["../core/src", "../schema/src", "../wire/src", "src"];
 
 fn main() {
     let mut files = Vec::new();

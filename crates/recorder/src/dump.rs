@@ -1,10 +1,9 @@
 //! A journal in a file, for people: the flight recorder's record.
 
 use crate::layout::{Field, Layout, Slot};
-use crate::pen;
-use crate::recover::{load_snapshot, log, read_snapshot};
+use crate::recover::{load_snapshot, log};
 use crate::replay::{Damage, Replay, Transition, digest};
-use crate::{FINGERPRINT, FORMAT};
+use crate::{FINGERPRINT, FORMAT, schema};
 use core::sync::atomic::AtomicU64;
 use pagemesh_core::Node;
 use serde::{Deserialize, Serialize};
@@ -122,7 +121,7 @@ impl Dump {
     /// Never: it can always be written.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let body = pen::to_bytes(self);
+        let body = postcard::to_allocvec(self).expect("a dump has no unencodable part");
         let checksum = crc32fast::hash(&body).to_le_bytes();
         [MAGIC.as_slice(), &checksum, &body].concat()
     }
@@ -156,7 +155,7 @@ impl Dump {
         }
         let mut former: Option<Replay> = None;
         for part in &self.parts {
-            let Some((node, _)) = read_snapshot(&part.snapshot) else {
+            let Ok((node, _)) = schema::read_snapshot(&part.snapshot) else {
                 return Ok(Verdict::Damaged(Damage::Snapshot));
             };
             if former.is_some_and(|former| former.node != node) {

@@ -4,8 +4,9 @@
 //! State with a descriptor is not noted; the keeper has it. But only the journal says whether the
 //! node was told of a mapping.
 
-use crate::pen;
+use crate::schema::Form;
 use crate::schema::reader::{self, Misfit};
+use crate::schema::writer;
 use pagemesh_wire::local::{OLDEST_LOCAL_VERSION, Reply};
 use pagemesh_wire::{ByteLen, ClientId, MappingId, SegmentId, SyncKey, Ticket};
 use serde::{Deserialize, Serialize};
@@ -171,7 +172,7 @@ fn oldest() -> u32 {
 impl Note {
     /// As the journal keeps it.
     pub fn encode(&self) -> Vec<u8> {
-        pen::to_bytes(self)
+        writer::append(self, Form::Positional, Vec::new())
     }
 
     /// Says nothing that the former edition does not know.
@@ -188,7 +189,7 @@ impl Note {
     /// All notes of a snapshot, with the names of their fields: a daemon of another version may
     /// read them.
     pub fn write_all(notes: &[Self]) -> Vec<u8> {
-        rmp_serde::to_vec_named(notes).expect("notes have no unencodable part")
+        writer::append(notes, Form::Named, Vec::new())
     }
 
     /// The notes of a snapshot.
@@ -196,14 +197,12 @@ impl Note {
     /// # Errors
     /// If they are no notes, or cut off.
     pub fn read_all(mut bytes: &[u8]) -> Result<Vec<Self>, Misfit> {
-        reader::read(&mut bytes)
+        reader::read(&mut bytes, Form::Named)
     }
 
     /// The note in the journal's bytes; none if they are no note.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        match postcard::take_from_bytes(bytes) {
-            Ok((note, [])) => Some(note),
-            _ => None,
-        }
+    pub fn decode(mut bytes: &[u8]) -> Option<Self> {
+        let note = reader::read(&mut bytes, Form::Positional).ok()?;
+        bytes.is_empty().then_some(note)
     }
 }

@@ -140,19 +140,13 @@ fn snapshot(slot: Slot<'_>, state: State) -> Result<(Node, Vec<u8>), RecoverErro
         return Err(RecoverError::Build);
     }
     let bytes = load_snapshot(slot).ok_or(Damage::Snapshot)?;
-    Ok(read_snapshot(&bytes).ok_or(Damage::Snapshot)?)
+    Ok(schema::read_snapshot(&bytes).map_err(|_| Damage::Snapshot)?)
 }
 
 /// The bytes of a slot's snapshot, if they are what was written.
 pub(crate) fn load_snapshot(slot: Slot<'_>) -> Option<Vec<u8>> {
     let bytes = load(slot.data(), slot.get(Field::Snapshot))?;
     (u64::from(crc32fast::hash(&bytes)) == slot.get(Field::Checksum)).then_some(bytes)
-}
-
-/// Decodes a snapshot.
-pub(crate) fn read_snapshot(bytes: &[u8]) -> Option<(Node, Vec<u8>)> {
-    let (snapshot, left) = postcard::take_from_bytes(bytes).ok()?;
-    left.is_empty().then_some(snapshot)
 }
 
 /// The bytes of a slot's log that count.

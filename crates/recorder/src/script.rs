@@ -2,11 +2,11 @@
 //!
 //! A record is a head of one word, with its length and a checksum, and a body,
 //! padded with zeros to whole words. Most records are of faults and datagrams, and
-//! threads wait meanwhile: those are written field by field, all others by postcard.
+//! threads wait meanwhile: those are written field by field, all others as the rest of what is kept.
 
 use crate::layout::WORD;
-use crate::pen::Pencil;
 use crate::record::Record;
+use crate::schema::{Form, reader, writer};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use pagemesh_core::{Input, Time};
 use pagemesh_wire::peer::Access;
@@ -16,7 +16,7 @@ use pagemesh_wire::{MappingId, PageIndex, PublicKey};
 #[derive(Clone, Copy)]
 #[repr(u8)]
 enum Kind {
-    /// By postcard.
+    /// In the [`Form`] without names.
     Plain,
     /// A datagram that nothing sealed, heard from an IPv4 address.
     Heard,
@@ -49,8 +49,7 @@ pub(crate) fn write(record: &Record<'_>, mut bytes: Vec<u8>) -> Vec<u8> {
         bytes.extend_from_slice(rest);
     } else {
         bytes.push(Kind::Plain as u8);
-        bytes = postcard::serialize_with_flavor(record, Pencil(bytes))
-            .expect("records have no unencodable part");
+        bytes = writer::append(record, Form::Positional, bytes);
     }
     let length = u32::try_from(bytes.len() - WORD).expect("records are small");
     bytes.resize(bytes.len().next_multiple_of(WORD), 0);
@@ -75,7 +74,8 @@ pub(crate) fn read(log: &[u8], at: usize) -> Option<(Record<'_>, usize)> {
     let (kind, body) = body[..length as usize].split_first()?;
     let record = match *kind {
         kind if kind == Kind::Plain as u8 => {
-            let (record, left) = postcard::take_from_bytes(body).ok()?;
+            let mut left = body;
+            let record = reader::read(&mut left, Form::Positional).ok()?;
             left.is_empty().then_some(record)?
         }
         kind if kind == Kind::Heard as u8 => datagram(body, false)?,

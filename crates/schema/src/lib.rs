@@ -1,8 +1,9 @@
 //! The schema in which a daemon hands its state to a daemon of another version.
 //!
-//! Snapshots of the journal are compact and read by the same build alone. Before a daemon makes
-//! room for another one it writes its state once more, as a document: MessagePack with the name of
-//! every field. A document carries its version; each [`STEPS`] entry turns a document of one
+//! Everything that a daemon keeps is MessagePack, in two [`Form`]s. Snapshots of the journal and its
+//! records are read by the same build alone, and their parts have no names. Before a daemon makes
+//! room for another one it writes its state once more, as a document, with the name of every field.
+//! A document carries its version; each [`STEPS`] entry turns a document of one
 //! version into one of the next, so that the state is read whatever a field is called, and
 //! wherever it lives, in the version that reads it.
 //!
@@ -10,11 +11,12 @@
 //! in place of the former ones, and keep the document that the version before wrote in `crates/recorder/tests/schema/` (`UPDATE_GOLDEN=1` writes the new
 //! version's beside it).
 //!
-//! It is a crate of its own because it runs once in the life of a daemon: optimizing it took a
-//! third of the time to compile everything.
+//! It is a crate of its own so that the code that writes and reads each type of a node's state is
+//! compiled here, once: it was a third of the program.
 
 pub mod reader;
 mod steps;
+pub mod writer;
 
 use pagemesh_core::{KeptEntry, Node};
 use pagemesh_wire::Versions;
@@ -24,6 +26,23 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 pub use steps::Step;
 use steps::{BACK, STEPS};
+use writer::{NoRoom, Sink};
+
+/// How the parts of a structure are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// By their names: another version may read them.
+    Named,
+    /// By their places: the build that wrote them reads them.
+    Positional,
+}
+
+impl Form {
+    /// Whether addresses are texts, as documents have them.
+    fn is_for_people(self) -> bool {
+        self == Self::Named
+    }
+}
 
 /// The version of the documents that this build writes.
 pub const SCHEMA: u64 = OLDEST + STEPS.len() as u64;
@@ -87,11 +106,37 @@ struct Present {
 /// If a part of the state cannot be written at all, which its tests exclude.
 #[must_use]
 pub fn write(node: &Node, registry: &[u8]) -> Vec<u8> {
-    to_bytes(&Written {
+    let document = Written {
         schema: SCHEMA,
         node,
         registry,
-    })
+    };
+    writer::append(&document, Form::Named, Vec::new())
+}
+
+/// Passes the snapshot of a node, and of the bytes that its daemon adds, on in portions of 4,096
+/// bytes; the last one may be shorter.
+///
+/// # Errors
+/// If there is no room for a portion.
+///
+/// # Panics
+/// If a part of the state cannot be written at all, which its tests exclude.
+pub fn write_snapshot(node: &Node, registry: &[u8], sink: Sink<'_>) -> Result<(), NoRoom> {
+    writer::pass(node, registry, Form::Positional, sink)
+}
+
+/// The node and the daemon's bytes of a snapshot that this build wrote.
+///
+/// # Errors
+/// If it is none, or not whole.
+pub fn read_snapshot(mut bytes: &[u8]) -> Result<(Node, Vec<u8>), Misfit> {
+    let node = reader::read(&mut bytes, Form::Positional)?;
+    let registry: &[u8] = reader::read(&mut bytes, Form::Positional)?;
+    match bytes.len() {
+        0 => Ok((node, registry.to_vec())),
+        more => Err(Misfit::more(more)),
+    }
 }
 
 /// Decisions of a coordinator, as its disk or etcd keeps them for every version.
@@ -100,7 +145,7 @@ pub fn write(node: &Node, registry: &[u8]) -> Vec<u8> {
 /// If an entry cannot be written at all, which its tests exclude.
 #[must_use]
 pub fn write_entries(entries: &[KeptEntry]) -> Vec<u8> {
-    to_bytes(entries)
+    writer::append(entries, Form::Named, Vec::new())
 }
 
 /// The decisions in these bytes.
@@ -108,18 +153,7 @@ pub fn write_entries(entries: &[KeptEntry]) -> Vec<u8> {
 /// # Errors
 /// If they are none, or cut off.
 pub fn read_entries(mut bytes: &[u8]) -> Result<Vec<KeptEntry>, Misfit> {
-    reader::read(&mut bytes)
-}
-
-/// MessagePack with the name of every field.
-fn to_bytes<T: Serialize + ?Sized>(part: &T) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut serializer = rmp_serde::Serializer::new(&mut bytes)
-        .with_struct_map()
-        .with_human_readable();
-    part.serialize(&mut serializer)
-        .expect("a document has no unencodable part");
-    bytes
+    reader::read(&mut bytes, Form::Named)
 }
 
 /// The node and the daemon's bytes of a document.
@@ -208,5 +242,5 @@ fn bytes_of(value: &Value) -> Vec<u8> {
 }
 
 fn decode<T: DeserializeOwned>(mut bytes: &[u8]) -> Result<T, String> {
-    reader::read(&mut bytes).map_err(|why| why.to_string())
+    reader::read(&mut bytes, Form::Named).map_err(|why| why.to_string())
 }

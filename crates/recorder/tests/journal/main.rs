@@ -2,6 +2,7 @@
 //! error says why not.
 
 mod damage;
+mod forms;
 mod handover;
 mod pair;
 mod private;
@@ -220,6 +221,18 @@ fn what_a_record_costs() {
         eprintln!("{name} and four effects: {took:?}");
         assert!(!journal.is_stopped());
     }
+    let start = std::time::Instant::now();
+    for _ in 0..TIMES / 1000 {
+        journal.snapshot(node, b"").expect("it fits");
+    }
+    let took = start.elapsed() / (TIMES / 1000);
+    let start = std::time::Instant::now();
+    for _ in 0..TIMES / 1000 {
+        recover(journal.memory()).expect("sound");
+    }
+    let found = start.elapsed() / (TIMES / 1000);
+    let bytes = pagemesh_recorder::digest(node) >> 32;
+    eprintln!("a snapshot of {bytes} bytes: {took:?}; recovered in {found:?}");
 }
 
 #[test]
