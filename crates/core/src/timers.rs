@@ -1,11 +1,12 @@
 //! Timers are data: a set of times, each with the timers due then.
 
 use crate::time::Time;
+use pagemesh_sorted::Entry;
+use pagemesh_sorted::LongMap;
 use pagemesh_wire::peer::Subject;
 use pagemesh_wire::{CallId, NodeId, RequestId, SegmentId};
 use serde::{Deserialize, Serialize};
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// Timers. A stale timer is harmless: the service that it concerns checks whether it is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -41,7 +42,7 @@ pub(crate) enum Timer {
 
 /// All timers of a node, each with the number of times it was armed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct Timers(BTreeMap<Time, Moment>);
+pub(crate) struct Timers(LongMap<Time, Moment>);
 
 /// The timers of one moment, in order. Pages that are asked for together are due together, and are
 /// armed and come in order; so most insertions at the back and removals at the front need no

@@ -2,13 +2,13 @@
 
 use crate::threads::Thread;
 use pagemesh_os::uffd::FaultKind;
+use pagemesh_sorted::LongMap;
 use pagemesh_wire::{MappingId, PageIndex};
-use std::collections::BTreeMap;
 
 /// All faults being served, by mapping and page.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    waiting: BTreeMap<(MappingId, PageIndex), Waiting>,
+    waiting: LongMap<(MappingId, PageIndex), Waiting>,
     /// Faults that went to another node and whose threads were not looked at yet.
     unseen: Vec<(MappingId, PageIndex)>,
     /// The last page that was asked for and has no memory on this host yet.

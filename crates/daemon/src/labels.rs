@@ -1,8 +1,8 @@
 //! Programs' names for the parts of their segments, for reports of races.
 
+use pagemesh_sorted::LongMap;
 use pagemesh_wire::local::{Label, RaceLine};
 use pagemesh_wire::{PAGE_SIZE, SegmentId};
-use std::collections::BTreeMap;
 
 /// Labels that are remembered, of all segments together.
 const KEPT: usize = 4096;
@@ -13,7 +13,7 @@ const LONGEST: usize = 80;
 /// Names by the place where the named memory begins.
 #[derive(Debug, Default)]
 pub(crate) struct Labels {
-    known: BTreeMap<(SegmentId, u64), (u64, String)>,
+    known: LongMap<(SegmentId, u64), (u64, String)>,
 }
 
 impl Labels {

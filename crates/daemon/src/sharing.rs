@@ -8,27 +8,27 @@
 use pagemesh_core::At;
 use pagemesh_core::Source;
 use pagemesh_os::memfd::{PAGE, PageBytes};
+use pagemesh_sorted::LongMap;
 use pagemesh_wire::header::HEADER_SIZE;
 use pagemesh_wire::local::{SharingLine, SharingReport, WrittenRange};
 use pagemesh_wire::peer::Message;
 use pagemesh_wire::{NodeId, PageIndex, SegmentId};
-use std::collections::BTreeMap;
 
 /// All segments that are watched.
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
-    segments: BTreeMap<SegmentId, BTreeMap<PageIndex, Watched>>,
+    segments: LongMap<SegmentId, LongMap<PageIndex, Watched>>,
     /// The sender of the datagram that is being handled.
     sender: NodeId,
     /// Owners of copies that another reader sent, until the copies are in place.
-    owners: BTreeMap<At, NodeId>,
+    owners: LongMap<At, NodeId>,
 }
 
 /// A page, as far as is known.
 #[derive(Debug)]
 struct Watched {
     last: Box<PageBytes>,
-    writers: BTreeMap<NodeId, Writer>,
+    writers: LongMap<NodeId, Writer>,
     /// The last writer, and its bytes.
     latest: Option<(NodeId, Bytes)>,
     /// How often the writer changed, and how often a writer's bytes overlapped those of the writer
@@ -138,7 +138,7 @@ impl Sharing {
         self.segments.remove(&segment);
         self.owners.retain(|(other, _), _| *other != segment);
         if on {
-            self.segments.insert(segment, BTreeMap::new());
+            self.segments.insert(segment, LongMap::new());
         }
     }
 
@@ -181,7 +181,7 @@ impl Sharing {
     }
 
     fn seen(&mut self, (segment, page): At, bytes: &PageBytes, writer: NodeId) {
-        let known: usize = self.segments.values().map(BTreeMap::len).sum();
+        let known: usize = self.segments.values().map(LongMap::len).sum();
         let Some(pages) = self.segments.get_mut(&segment) else {
             return;
         };
@@ -219,7 +219,7 @@ impl Watched {
     fn new(bytes: &PageBytes) -> Self {
         Self {
             last: Box::new(*bytes),
-            writers: BTreeMap::new(),
+            writers: LongMap::new(),
             latest: None,
             turns: 0,
             met: 0,

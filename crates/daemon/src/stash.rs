@@ -4,8 +4,8 @@
 
 use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_os::region::{Region, Shape};
+use pagemesh_sorted::LongMap;
 use pagemesh_wire::{PageIndex, SegmentId};
-use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 #[derive(Debug)]
 pub(crate) struct Stash {
     region: Region,
-    slots: BTreeMap<(SegmentId, PageIndex), usize>,
+    slots: LongMap<(SegmentId, PageIndex), usize>,
     /// Slots without a page whose memory is there: giving a page away should
     /// not allocate.
     warm: Vec<usize>,
@@ -80,7 +80,7 @@ impl Stash {
     fn over(region: Region) -> Self {
         Self {
             region,
-            slots: BTreeMap::new(),
+            slots: LongMap::new(),
             warm: Vec::with_capacity(WARM),
             cooling: Vec::new(),
             cold: Vec::new(),

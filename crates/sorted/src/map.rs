@@ -1,5 +1,6 @@
 //! A map in a sorted vector.
 
+use crate::entry::Slots;
 use crate::{Entry, OccupiedEntry, VacantEntry};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::borrow::Borrow;
@@ -14,7 +15,7 @@ use std::ops::{Bound, Index, Range, RangeBounds};
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SortedMap<K, V> {
     /// By ascending keys, no two of which are equal.
-    pub(crate) entries: Vec<(K, V)>,
+    entries: Vec<(K, V)>,
 }
 
 /// Entries, by ascending keys.
@@ -181,7 +182,7 @@ impl<K: Ord, V> SortedMap<K, V> {
     }
 
     /// The place of a key.
-    pub fn entry(&mut self, key: K) -> Entry<'_, K, V> {
+    pub fn entry(&mut self, key: K) -> Entry<'_, Self> {
         match self.place(&key) {
             Ok(at) => Entry::Occupied(OccupiedEntry { map: self, at }),
             Err(at) => Entry::Vacant(VacantEntry { map: self, at, key }),
@@ -237,6 +238,33 @@ impl<K: Ord, V> SortedMap<K, V> {
         Self {
             entries: self.entries.split_off(at),
         }
+    }
+}
+
+impl<K, V> Slots for SortedMap<K, V> {
+    type Key = K;
+    type Value = V;
+    type Place = usize;
+
+    fn key_at(&self, at: usize) -> &K {
+        &self.entries[at].0
+    }
+
+    fn at(&self, at: usize) -> &V {
+        &self.entries[at].1
+    }
+
+    fn at_mut(&mut self, at: usize) -> &mut V {
+        &mut self.entries[at].1
+    }
+
+    fn insert_at(&mut self, at: usize, key: K, value: V) -> usize {
+        self.entries.insert(at, (key, value));
+        at
+    }
+
+    fn remove_at(&mut self, at: usize) -> V {
+        self.entries.remove(at).1
     }
 }
 

@@ -15,13 +15,12 @@ use crate::time::Time;
 use crate::timers::Timer;
 use audit::Audit;
 use core::time::Duration;
-use pagemesh_sorted::SortedMap;
+use pagemesh_sorted::{LongMap, SortedMap};
 use pagemesh_wire::peer::{
     AgeSummary, DonorReply, Forward, Global, Got, LentPage, Message, PageSeal, Placement, Put,
 };
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, SegmentId, Version};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// A page, whatever its version.
 type Name = (SegmentId, PageIndex);
@@ -33,7 +32,7 @@ const BOOST: usize = 1;
 /// The pages kept for others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Donor {
-    pages: BTreeMap<Name, Held>,
+    pages: LongMap<Name, Held>,
     /// Those that their owners have on their disks, too: they may be dropped at any time.
     droppable: Shares,
     /// Segments that ended a moment ago.

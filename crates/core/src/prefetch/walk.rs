@@ -392,7 +392,7 @@ mod tests {
     /// The faults of a program that touches these pages; those that came ahead
     /// cause none, unless they are the mark.
     fn touch(walks: &mut Walks, pages: impl Iterator<Item = u32>) -> (u32, Vec<u32>) {
-        let mut here = std::collections::BTreeMap::new();
+        let mut here = pagemesh_sorted::LongMap::new();
         let (mut faults, mut ahead) = (0, Vec::new());
         for page in pages {
             if here.get(&page) == Some(&true) {

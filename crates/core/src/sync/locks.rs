@@ -13,13 +13,13 @@ use crate::ownership::{Extra, Ownership};
 use crate::segments::{Segments, answer_unknown};
 use crate::shell::Cx;
 use context::LockContext;
-use pagemesh_sorted::SortedMap;
+use pagemesh_sorted::{LongMap, SortedMap};
 use pagemesh_wire::peer::{
     Acquire, Ask, Grant, Message, Owner, PassAck, Payload, Refusal, Spare, Subject,
 };
 use pagemesh_wire::{ClientId, NodeId, NodeSet, SegmentId, SyncKey, Ticket, Version};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// The state of one lock on this node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -83,7 +83,7 @@ impl Lock {
 
 /// All locks that this node has ever dealt with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct Locks(BTreeMap<SyncKey, Lock>);
+pub(crate) struct Locks(LongMap<SyncKey, Lock>);
 
 impl Locks {
     fn at(

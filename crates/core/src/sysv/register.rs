@@ -12,13 +12,12 @@
 use crate::caller::Caller;
 use crate::on_reply::OnReply;
 use crate::steps::Step;
-use pagemesh_sorted::SortedMap;
+use pagemesh_sorted::{LongMap, SortedMap};
 use pagemesh_wire::peer::{Call, Refusal, Reply};
 use pagemesh_wire::sysv::keys::{Bucket, Buckets, Entry, KeyRequest, Name, Word};
 use pagemesh_wire::sysv::{IPC_PRIVATE, Id, OBJECTS};
 use pagemesh_wire::{NodeId, NodeSet};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// Most keys of one node in the register; a node has no more objects.
 const KEYS: usize = 3 * OBJECTS as usize;
@@ -27,7 +26,7 @@ const KEYS: usize = 3 * OBJECTS as usize;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Register {
     /// Keys in buckets about which the register decides.
-    names: BTreeMap<Name, Id>,
+    names: LongMap<Name, Id>,
     /// Buckets that are lent, or being lent or returned.
     away: SortedMap<Bucket, Away>,
     /// Questions about buckets that are being lent or returned, in the order of arrival.
@@ -41,7 +40,7 @@ pub(crate) struct Register {
 impl Default for Register {
     fn default() -> Self {
         Self {
-            names: BTreeMap::new(),
+            names: LongMap::new(),
             away: SortedMap::new(),
             waiting: Vec::new(),
             me: NodeId::FIRST,

@@ -1,7 +1,7 @@
 //! Objects of one family by number, slot and key, and their permissions.
 
 use super::Asker;
-use pagemesh_sorted::SortedMap;
+use pagemesh_sorted::{LongMap, SortedMap};
 use pagemesh_wire::NodeId;
 use pagemesh_wire::peer::Credentials;
 use pagemesh_wire::sysv::keys::{Bucket, Buckets};
@@ -9,7 +9,6 @@ use pagemesh_wire::sysv::{
     Change, Errno, IPC_CREAT, IPC_EXCL, IPC_PRIVATE, Id, OBJECTS, Perm, Pick,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// Bits of a mode for reading.
 pub(super) const READ: i32 = 0o444;
@@ -21,9 +20,9 @@ pub(super) const EXECUTE: i32 = 0o111;
 /// All objects of one family whose home is this node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Table<T> {
-    slots: BTreeMap<u16, Object<T>>,
+    slots: LongMap<u16, Object<T>>,
     /// Objects that are made, but not published until the register of keys has agreed.
-    offered: BTreeMap<u16, Object<T>>,
+    offered: LongMap<u16, Object<T>>,
     keys: SortedMap<i32, u16>,
     /// Number of objects made so far; it is part of their numbers, so that numbers are reused late.
     made: u16,
@@ -52,8 +51,8 @@ pub(super) trait Body {
 impl<T> Default for Table<T> {
     fn default() -> Self {
         Self {
-            slots: BTreeMap::new(),
-            offered: BTreeMap::new(),
+            slots: LongMap::new(),
+            offered: LongMap::new(),
             keys: SortedMap::new(),
             made: 0,
             full: 0,

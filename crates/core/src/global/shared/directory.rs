@@ -5,10 +5,9 @@
 
 use super::pod::Chunk;
 use crate::limits::SHARED_CHUNKS;
-use pagemesh_sorted::SortedMap;
+use pagemesh_sorted::{LongMap, SortedMap};
 use pagemesh_wire::{NodeId, NodeSet};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// Pages of one chunk, a bit each.
 type Pages = u64;
@@ -16,7 +15,7 @@ type Pages = u64;
 /// The nodes that cache pages of chunks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Directory {
-    chunks: BTreeMap<Chunk, SortedMap<NodeId, Pages>>,
+    chunks: LongMap<Chunk, SortedMap<NodeId, Pages>>,
 }
 
 /// The outcome of a lookup.

@@ -7,15 +7,16 @@
 use super::pool::Name;
 use crate::global::Ages;
 use crate::time::Time;
+use pagemesh_sorted::LongMap;
 use pagemesh_wire::PageIndex;
 use pagemesh_wire::peer::AGE_CLASSES;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The kept pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct KeptPages {
-    pages: BTreeMap<Name, Kept>,
+    pages: LongMap<Name, Kept>,
     ages: Ages<Name>,
     /// Slots without a page below `fresh`, and slots that were never used.
     free: BTreeSet<u32>,

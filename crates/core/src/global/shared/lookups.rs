@@ -6,11 +6,11 @@ use crate::effect::{Effect, PageRange, Reply, Source};
 use crate::event::Event;
 use crate::shell::Cx;
 use crate::timers::Timer;
+use pagemesh_sorted::LongMap;
 use pagemesh_wire::local::FileFrames;
 use pagemesh_wire::peer::{FilePart, Global, Refusal, SharedPage};
 use pagemesh_wire::{NodeId, PageIndex, RequestId, SegmentId, Ticket};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// After so many requests without an answer the rest is read from the file.
 const PATIENCE: u8 = 2;
@@ -22,7 +22,7 @@ pub(super) struct Lookup {
     pub(super) segment: SegmentId,
     part: FilePart,
     /// The frames of pages, by bit.
-    frames: BTreeMap<u32, u32>,
+    frames: LongMap<u32, u32>,
     /// Pages that were here, that came, that no node has, and that may still come.
     here: u64,
     came: u64,
@@ -44,7 +44,7 @@ impl SharedPages {
             ticket,
             segment: of.segment,
             part,
-            frames: BTreeMap::new(),
+            frames: LongMap::new(),
             here: 0,
             came: 0,
             missing: 0,

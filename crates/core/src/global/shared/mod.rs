@@ -30,13 +30,13 @@ use crate::timers::Timer;
 use directory::Directory;
 use kept::KeptPages;
 use lookups::Lookup;
-use pagemesh_sorted::SortedMap;
+use pagemesh_sorted::{LongMap, SortedMap};
 use pagemesh_wire::peer::{AGE_CLASSES, FilePart, Global, Message, Refusal, SharedPage};
 use pagemesh_wire::{NodeId, PageIndex, RequestId, SegmentId};
 use pod::{Chunk, Pod};
 use pool::{Dropped, Pool};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The shared pages of a node, and its part of the directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -90,7 +90,7 @@ impl SharedPages {
 
     /// Tells the directories which pages this node does not have any more.
     fn tell_gone(&mut self, cx: &mut Cx<'_>, names: impl Iterator<Item = pool::Name>) {
-        let mut parts: BTreeMap<Chunk, u64> = BTreeMap::new();
+        let mut parts: LongMap<Chunk, u64> = LongMap::new();
         for (file, page) in names {
             // Another cache of this node may have the page, too.
             if !self.has((file, page)) {

@@ -6,10 +6,11 @@
 
 use crate::global::Ages;
 use crate::time::Time;
+use pagemesh_sorted::LongMap;
 use pagemesh_wire::PageIndex;
 use pagemesh_wire::peer::{AGE_CLASSES, FileKey};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// A page of a file.
 pub(super) type Name = (FileKey, PageIndex);
@@ -25,8 +26,8 @@ const RUN: usize = 16;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Pool {
     /// Frames in use.
-    frames: BTreeMap<u32, Frame>,
-    names: BTreeMap<Name, u32>,
+    frames: LongMap<u32, Frame>,
+    names: LongMap<Name, u32>,
     /// Frames without use that still occupy memory.
     free: BTreeSet<u32>,
     /// Frames without use and memory below `fresh`.

@@ -9,9 +9,9 @@ use crate::global::Ages;
 use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
+use pagemesh_sorted::LongMap;
 use pagemesh_wire::peer::{Access, Backing, LentPage, Refusal, Subject};
 use pagemesh_wire::{MappingId, PageIndex, SegmentId};
-use std::collections::BTreeMap;
 
 /// A segment has so many, whatever the others have: an instruction may touch several pages.
 const LEAST: u32 = 16;
@@ -29,7 +29,7 @@ pub(super) struct Rules {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Memory {
     pub(super) rules: Rules,
-    pub(super) pages: BTreeMap<PageIndex, Page>,
+    pub(super) pages: LongMap<PageIndex, Page>,
     pub(super) frames: Frames,
     /// Whether pages that come for loads are stored to next.
     pub(super) stores: Stores,
@@ -53,7 +53,7 @@ impl Memory {
     pub(super) fn new(rules: Rules) -> Self {
         Self {
             rules,
-            pages: BTreeMap::new(),
+            pages: LongMap::new(),
             frames: Frames::default(),
             stores: Stores::default(),
             staged: Ages::default(),

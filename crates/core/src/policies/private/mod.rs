@@ -48,10 +48,11 @@ use fetch::Fetch;
 use memory::{Memory, Rules, rights_for};
 use outgoing::Outgoing;
 use page::Place;
+use pagemesh_sorted::LongMap;
 use pagemesh_wire::peer::{Access, Policy, Refusal};
 use pagemesh_wire::{MappingId, PageIndex, SegmentId};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use stored::Stored;
 
 /// One private segment at its home.
@@ -60,7 +61,7 @@ use stored::Stored;
 pub(crate) struct Private {
     memory: Memory,
     /// Pages asked for.
-    fetches: BTreeMap<PageIndex, Fetch>,
+    fetches: LongMap<PageIndex, Fetch>,
     /// Accesses that wait for room.
     blocked: VecDeque<Blocked>,
     /// Pages on their way to donors.
@@ -91,7 +92,7 @@ impl Open for Private {
         };
         Some(Ok(Self {
             memory: Memory::new(rules),
-            fetches: BTreeMap::new(),
+            fetches: LongMap::new(),
             blocked: VecDeque::new(),
             outgoing: Outgoing::default(),
             full: None,

@@ -11,11 +11,11 @@ use crate::limits::DISK_RETRY;
 use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
-use pagemesh_sorted::SortedMap;
+use pagemesh_sorted::{LongMap, SortedMap};
 use pagemesh_wire::peer::{Backing, LentPage, Message, PageSeal, Put};
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, SegmentId, Version};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Pages sent to one donor without an answer at most: they fit into its socket buffer.
 const WINDOW: u32 = 128;
@@ -36,7 +36,7 @@ pub(super) struct Outgoing {
     /// Pages that a donor was sent and has not answered for.
     windows: SortedMap<NodeId, Window>,
     /// Pages that two donors are to keep, until both have said so.
-    sending: BTreeMap<PageIndex, Backoff>,
+    sending: LongMap<PageIndex, Backoff>,
     /// Pages of which one copy was lost with its donor.
     pub(super) repair: BTreeSet<PageIndex>,
     /// The disk is tried again then.

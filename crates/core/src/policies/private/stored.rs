@@ -11,11 +11,12 @@ use super::{Blocked, Private};
 use crate::global::Ages;
 use crate::prefetch::Prefetch;
 use crate::time::Time;
+use pagemesh_sorted::LongMap;
 use pagemesh_wire::peer::Backing;
 use pagemesh_wire::{PageIndex, SegmentId};
 use serde::{Deserialize, Serialize, Serializer};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// The fields of [`Private`], in the order in which they are written.
 #[derive(Serialize, Deserialize)]
@@ -24,7 +25,7 @@ pub(super) struct Stored<'a> {
     segment: SegmentId,
     local: u32,
     backing: Backing,
-    pages: Cow<'a, BTreeMap<PageIndex, Page>>,
+    pages: Cow<'a, LongMap<PageIndex, Page>>,
     mapped: Cow<'a, Ages<PageIndex>>,
     #[serde(default)]
     walked: Cow<'a, Ages<PageIndex>>,
@@ -35,7 +36,7 @@ pub(super) struct Stored<'a> {
     staged: Cow<'a, Ages<PageIndex>>,
     held: u32,
     storing: u32,
-    fetches: Cow<'a, BTreeMap<PageIndex, Fetch>>,
+    fetches: Cow<'a, LongMap<PageIndex, Fetch>>,
     blocked: Cow<'a, VecDeque<Blocked>>,
     outgoing: Cow<'a, Outgoing>,
     full: Option<Time>,

@@ -173,7 +173,7 @@ impl Host {
 
 /// Pages that true LRU has to fetch.
 fn lru(trace: &[(u32, Access)]) -> u32 {
-    let (mut used, mut order) = (BTreeMap::new(), BTreeSet::new());
+    let (mut used, mut order) = (LongMap::new(), BTreeSet::new());
     let mut seen = BTreeSet::new();
     let mut fetched = 0;
     for (time, (page, _)) in trace.iter().enumerate() {
@@ -196,7 +196,7 @@ fn lru(trace: &[(u32, Access)]) -> u32 {
 fn order_of_faults(trace: &[(u32, Access)]) -> u32 {
     let (stage, mut fetched) = ((LOCAL / 8) as usize, 0);
     let (mut mapped, mut staged) = (VecDeque::new(), VecDeque::new());
-    let mut places: BTreeMap<u32, bool> = BTreeMap::new();
+    let mut places: LongMap<u32, bool> = LongMap::new();
     let mut seen = BTreeSet::new();
     for (page, _) in trace {
         match places.insert(*page, true) {

@@ -14,9 +14,9 @@ use super::serve::SupplyContext;
 use crate::event::Event;
 use crate::limits::READS;
 use crate::time::Time;
+use pagemesh_sorted::LongMap;
 use pagemesh_wire::{NodeId, PageIndex, RequestId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// Pages whose readers are remembered, so many at most: those at the front of a segment are forgotten.
 const PAGES: usize = 65_536;
@@ -34,7 +34,7 @@ const CAME_BACK: u8 = 3;
 /// The ends of the chains, as far as this node began them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Feeds {
-    last: BTreeMap<PageIndex, Reader>,
+    last: LongMap<PageIndex, Reader>,
     asked: Time,
 }
 

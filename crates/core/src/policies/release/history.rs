@@ -1,10 +1,11 @@
 //! The intervals that this node knows, and what it tells other nodes of them.
 
 use super::messages::{IntervalRecord, News, PageRun};
+use pagemesh_sorted::LongMap;
 use pagemesh_wire::{NodeId, PageIndex, VectorTime};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeSet, BinaryHeap};
 use std::ops::Bound;
 
 /// The records of all intervals that this node knows and has not collected.
@@ -17,7 +18,7 @@ pub(super) struct History {
     time: VectorTime,
     /// The newest interval of each node whose record this node has collected.
     floor: VectorTime,
-    records: BTreeMap<(NodeId, u64), Known>,
+    records: LongMap<(NodeId, u64), Known>,
 }
 
 /// A known interval.

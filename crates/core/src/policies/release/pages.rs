@@ -4,14 +4,15 @@ use super::messages::CopyRequest;
 use super::page::{Miss, Page};
 use crate::effect::Source;
 use crate::limits::PAGES_NAMED;
+use pagemesh_sorted::LongMap;
 use pagemesh_wire::{MappingId, NodeId, PageIndex, VectorTime};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The page table of one segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Pages {
-    table: BTreeMap<PageIndex, Page>,
+    table: LongMap<PageIndex, Page>,
     /// Pages that were in use here until another node wrote them.
     habits: BTreeSet<PageIndex>,
     /// Pages with a twin that the present interval is going to name.
@@ -199,7 +200,7 @@ impl Pages {
     }
 
     /// All pages become invalid; returns what they were.
-    pub(super) fn invalidate_all(&mut self) -> BTreeMap<PageIndex, Page> {
+    pub(super) fn invalidate_all(&mut self) -> LongMap<PageIndex, Page> {
         self.dirty.clear();
         self.kept_writable.clear();
         self.guessed.clear();

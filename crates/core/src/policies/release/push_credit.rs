@@ -18,11 +18,11 @@
 //!
 //! Correctness does not depend on pushes.
 
-use pagemesh_sorted::SortedMap;
+use pagemesh_sorted::{LongMap, SortedMap};
 use pagemesh_wire::peer::{DiffName, Spread};
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, VectorTime};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The longest request streak that is counted. A request costs a fault, and both nodes the time
 /// until the other's daemon gets its processor: as much as dozens of diffs that are not used.
@@ -43,7 +43,7 @@ fn allowance(streak: u8) -> u8 {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct PushCredit {
     spread: Spread,
-    table: BTreeMap<PageIndex, Entry>,
+    table: LongMap<PageIndex, Entry>,
     /// Pages whose pushed diffs were used, which their writers were not told yet.
     used: BTreeSet<PageIndex>,
     /// Pages with subscribers that this node named, or of which a subscriber earned credit, since the
@@ -126,7 +126,7 @@ impl PushCredit {
     pub(super) fn new(spread: Spread) -> Self {
         Self {
             spread,
-            table: BTreeMap::new(),
+            table: LongMap::new(),
             used: BTreeSet::new(),
             due: BTreeSet::new(),
         }
@@ -144,7 +144,7 @@ impl PushCredit {
             Spread::Invalidate => return,
         }
         // Of each page: how many diffs, and the last of their intervals.
-        let mut asked: BTreeMap<PageIndex, (usize, u64)> = BTreeMap::new();
+        let mut asked: LongMap<PageIndex, (usize, u64)> = LongMap::new();
         for name in diffs.iter().filter(|name| name.node == me) {
             let (count, last) = asked.entry(name.page).or_default();
             *count += 1;

@@ -3,10 +3,11 @@
 
 use crate::effect::Effect;
 use crate::shell::Cx;
+use pagemesh_sorted::LongMap;
 use pagemesh_wire::peer::Spare;
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, SegmentId, Version};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Contents of a page that another node owns, or owned when it died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -44,14 +45,14 @@ pub(super) struct Book {
     pub(super) frozen: BTreeSet<PageIndex>,
     /// Owned pages that are behind since they came, and who gave them: what that node's backup has
     /// is to be kept so long.
-    pub(super) givers: BTreeMap<PageIndex, NodeId>,
+    pub(super) givers: LongMap<PageIndex, NodeId>,
     /// Pages that this node gave away, to whom and at which version, until they are at the backup of
     /// their new owner.
-    pub(super) given: BTreeMap<PageIndex, (NodeId, Version)>,
+    pub(super) given: LongMap<PageIndex, (NodeId, Version)>,
     /// What this node keeps.
-    pub(super) replicas: BTreeMap<PageIndex, Replica>,
+    pub(super) replicas: LongMap<PageIndex, Replica>,
     /// The newest version of each page that was in this node's memory, and is not any more.
-    pub(super) seen: BTreeMap<PageIndex, Version>,
+    pub(super) seen: LongMap<PageIndex, Version>,
     /// A ward died before this node had all that others had seen of it.
     pub(super) unsure: bool,
     /// Pages whose owner may be gone, to be requested, and those of them that are requested.

@@ -9,16 +9,17 @@ use crate::backoff::Backoff;
 use crate::effect::Rights;
 use crate::event::Event;
 use crate::shell::Cx;
+use pagemesh_sorted::LongMap;
 use pagemesh_wire::peer::Waiter;
 use pagemesh_wire::{NodeId, PageIndex, RequestId, Version};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// The requests at the library site. What a method returns is to be handed to the clock site.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Libraries {
-    pages: BTreeMap<PageIndex, Library>,
+    pages: LongMap<PageIndex, Library>,
 }
 
 /// The request that is being served and those that wait, for one page.

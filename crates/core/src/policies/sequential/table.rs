@@ -2,14 +2,14 @@
 //! little memory outside the caches.
 
 use super::page::{More, Page};
+use pagemesh_sorted::LongMap;
 use pagemesh_wire::PageIndex;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// Pages that were ever touched or requested here; other pages take no memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Table {
-    blocks: BTreeMap<u32, Block>,
+    blocks: LongMap<u32, Block>,
 }
 
 /// Neighbouring pages: those that are known, without gaps.

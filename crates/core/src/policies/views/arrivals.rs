@@ -8,10 +8,9 @@ use crate::event::Event;
 use crate::shell::Cx;
 use crate::time::Time;
 use core::time::Duration;
-use pagemesh_sorted::SortedMap;
+use pagemesh_sorted::{LongMap, SortedMap};
 use pagemesh_wire::{NodeId, PageIndex, SegmentId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// A publication that is arriving.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -20,7 +19,7 @@ struct Arriving {
     bytes: u16,
     from: NodeId,
     /// Pages that are here, with their stamps.
-    came: BTreeMap<PageIndex, Stamp>,
+    came: LongMap<PageIndex, Stamp>,
     /// When to ask for the others, and how long to wait then.
     due: Time,
     wait: Duration,
@@ -58,7 +57,7 @@ impl Arrivals {
             run,
             bytes,
             from,
-            came: BTreeMap::new(),
+            came: LongMap::new(),
             due,
             wait: REPAIR,
             asked: 0,
@@ -74,7 +73,7 @@ impl Arrivals {
         cx: &mut Cx<'_>,
         segment: SegmentId,
         refresh: &Refresh,
-    ) -> Option<BTreeMap<PageIndex, Stamp>> {
+    ) -> Option<LongMap<PageIndex, Stamp>> {
         let (page, run) = (refresh.page, refresh.run);
         let arriving = self.0.get_mut(&run.first)?;
         if arriving.came.insert(page, refresh.stamp).is_some() {

@@ -5,8 +5,8 @@ use super::page::Page;
 use super::page_here::PageHere;
 use crate::executor::At;
 use crate::shell::Cx;
+use pagemesh_sorted::LongMap;
 use pagemesh_wire::{NodeId, PageIndex};
-use std::collections::BTreeMap;
 
 /// A page with everything needed to work on it, and what else of the segment changes with it.
 pub(super) struct PageContext<'a, 'b> {
@@ -50,7 +50,7 @@ impl<'b> PageContext<'_, 'b> {
 }
 
 /// What this node knows of a page; if it has not heard of it, what is so before it moves.
-fn known(pages: &mut BTreeMap<PageIndex, Page>, me: NodeId, (segment, index): At) -> &mut Page {
+fn known(pages: &mut LongMap<PageIndex, Page>, me: NodeId, (segment, index): At) -> &mut Page {
     let home = segment.home();
     let page = pages.entry(index);
     page.or_insert_with(|| Page::new(home, home == me))

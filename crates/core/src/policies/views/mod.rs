@@ -44,7 +44,7 @@ use core::time::Duration;
 use listen::Listeners;
 use messages::{Body, Stamp, Want, Wish};
 use page::{Page, Valid};
-use pagemesh_sorted::SortedMap;
+use pagemesh_sorted::{LongMap, SortedMap};
 use pagemesh_wire::local::{PageLine, View};
 use pagemesh_wire::peer::{Access, Message, Payload, Policy, PolicyMessage, Refusal};
 use pagemesh_wire::{
@@ -53,7 +53,6 @@ use pagemesh_wire::{
 use publications::Publications;
 use replicas::Replicas;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use watches::Watches;
 
 /// A node keeps the consistent copy for so long if a thread has waited for it: the thread must get
@@ -95,7 +94,7 @@ pub(crate) struct Views {
     prefix: u16,
     /// What each mapping here shows.
     mappings: SortedMap<MappingId, View>,
-    pages: BTreeMap<PageIndex, Page>,
+    pages: LongMap<PageIndex, Page>,
     listeners: Listeners,
     arriving: Arrivals,
     published: Publications,
@@ -127,7 +126,7 @@ impl Open for Views {
             size: pages,
             prefix,
             mappings: SortedMap::new(),
-            pages: BTreeMap::new(),
+            pages: LongMap::new(),
             listeners: Listeners::default(),
             arriving: Arrivals::default(),
             published: Publications::default(),

@@ -4,9 +4,10 @@
 use super::page::Page;
 use super::replicas::FLIGHT;
 use crate::shell::Cx;
+use pagemesh_sorted::LongMap;
 use pagemesh_wire::{NodeId, PageIndex};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Pages of which this node wants to be the next holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -25,7 +26,7 @@ impl Orphans {
     pub(super) fn next(
         &mut self,
         cx: &Cx<'_>,
-        pages: &mut BTreeMap<PageIndex, Page>,
+        pages: &mut LongMap<PageIndex, Page>,
         asked: &mut usize,
     ) -> Option<PageIndex> {
         while let Some(index) = self.0.iter().nth(*asked).copied() {
@@ -76,7 +77,7 @@ mod tests {
     const GONE: NodeId = NodeId(3);
 
     /// So many pages that are kept for a node that is gone, and the first that are to be asked for.
-    fn asked(of: &mut Orphans, pages: &mut BTreeMap<PageIndex, Page>) -> Vec<u32> {
+    fn asked(of: &mut Orphans, pages: &mut LongMap<PageIndex, Page>) -> Vec<u32> {
         let mut shell = Shell::of_four(NodeId(2));
         let mut view = shell.view.clone();
         view.members[2].health = Health::Dead;
@@ -93,8 +94,8 @@ mod tests {
         next
     }
 
-    fn given(pages: u32) -> (Orphans, BTreeMap<PageIndex, Page>) {
-        let (mut of, mut all) = (Orphans::default(), BTreeMap::new());
+    fn given(pages: u32) -> (Orphans, LongMap<PageIndex, Page>) {
+        let (mut of, mut all) = (Orphans::default(), LongMap::new());
         for index in (0..pages).map(PageIndex) {
             let mut page = Page::new(HOME, false);
             page.keeps = Some(GONE);

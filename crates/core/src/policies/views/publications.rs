@@ -4,9 +4,9 @@
 use super::messages::{Run, Stamp};
 use super::{REMIND, REMINDERS};
 use crate::time::Time;
+use pagemesh_sorted::LongMap;
 use pagemesh_wire::PageIndex;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// A publication.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ struct Published {
 /// All publications, by their first pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Publications(BTreeMap<PageIndex, Published>);
+pub(super) struct Publications(LongMap<PageIndex, Published>);
 
 impl Publications {
     /// Pages are published: so many bytes of each.

@@ -10,9 +10,9 @@ use crate::effect::{Effect, PageRange, Reply, Source};
 use crate::event::Event;
 use crate::shell::Cx;
 use crate::time::Time;
+use pagemesh_sorted::LongMap;
 use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{ClientId, NodeId, NodeSet, PAGE_SIZE, PageIndex, RequestId, Ticket};
-use std::collections::BTreeMap;
 
 impl Views {
     /// Publishes pages that this node holds: one refresh goes to every listener.
@@ -148,7 +148,7 @@ impl Views {
 
     /// All pages of a publication are here, the last of them with this message. Pages that are as
     /// new already stay: an answer to a request may have brought them.
-    fn complete(&mut self, cx: &mut Cx<'_>, came: BTreeMap<PageIndex, Stamp>, last: &Refresh) {
+    fn complete(&mut self, cx: &mut Cx<'_>, came: LongMap<PageIndex, Stamp>, last: &Refresh) {
         let segment = self.segment;
         let mut fresh = came.clone();
         fresh.retain(|page, stamp| *stamp > self.page(cx, *page).stamp);

@@ -28,11 +28,12 @@ use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
 use core::time::Duration;
+use pagemesh_sorted::LongMap;
 use pagemesh_wire::header::OLDEST_VERSION;
 use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{ClientId, NodeId, NodeSet, PageIndex, SegmentId, Ticket};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Publications that are named to the backup at a time, pages without a holder that are asked for at
 /// a time, and pages that a backup asks for at a time.
@@ -84,7 +85,7 @@ pub(super) struct Held<'a> {
     /// Pages of the segment.
     pub(super) size: u32,
     pub(super) published: &'a Publications,
-    pub(super) pages: &'a BTreeMap<PageIndex, Page>,
+    pub(super) pages: &'a LongMap<PageIndex, Page>,
     pub(super) listeners: &'a NodeSet,
 }
 
@@ -388,7 +389,7 @@ mod tests {
         shell: Shell,
         replicas: Replicas,
         published: Publications,
-        pages: BTreeMap<PageIndex, Page>,
+        pages: LongMap<PageIndex, Page>,
     }
 
     fn run(page: u32, number: u64) -> Run {
@@ -406,7 +407,7 @@ mod tests {
                 shell: Shell::of_four(NodeId(2)),
                 replicas: Replicas::default(),
                 published: Publications::default(),
-                pages: BTreeMap::new(),
+                pages: LongMap::new(),
             };
             node.replicas.on = true;
             for page in 0..pages {
