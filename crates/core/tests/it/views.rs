@@ -4,7 +4,7 @@ use crate::common::{CLIENT, Cluster, Late, MAPPING};
 use core::time::Duration;
 use pagemesh_core::{Effect, Input, Reply, Request, Rights, Source};
 use pagemesh_wire::local::{Advice, View};
-use pagemesh_wire::peer::{Access, Message, Policy};
+use pagemesh_wire::peer::{Access, Message, Policy, Refusal};
 use pagemesh_wire::{MappingId, NodeId, PageCount, PageIndex, SegmentId, Ticket};
 
 /// Mappings of each node besides the ordinary, consistent one.
@@ -92,6 +92,15 @@ fn publish(cluster: &mut Cluster, node: NodeId, segment: SegmentId, count: u32) 
     let ticket = ask_to_publish(cluster, node, segment, count);
     cluster.settle();
     cluster.reply(ticket).cloned()
+}
+
+#[test]
+fn a_publication_has_pages() {
+    let (mut cluster, segment) = cluster();
+    let reply = publish(&mut cluster, HOME, segment, 0);
+    let refused = matches!(reply, Some(Reply::Refused(Refusal::Limit(_))));
+    assert!(refused, "{reply:?}");
+    assert_eq!(cluster.sent.len(), 0);
 }
 
 /// The rights that a mapping of a node was given since the last look.

@@ -36,9 +36,9 @@ impl Views {
                 return self.lock(cx, who, (first, count.0), true);
             }
             ProgramRequest::Publish { count, .. } | ProgramRequest::Purge(_, count, _)
-                if count.0 > RUN =>
+                if !(1..=RUN).contains(&count.0) =>
             {
-                let why = format!("a process purges or publishes {RUN} pages at once at most");
+                let why = format!("a process purges or publishes 1 to {RUN} pages at once");
                 return cx.refuse(ticket, Refusal::Limit(why));
             }
             ProgramRequest::Publish {
