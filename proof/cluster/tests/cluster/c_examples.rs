@@ -91,7 +91,10 @@ fn a_c_program_says_what_it_will_need() {
     let missing = PAGES.saturating_sub(came() - before_it);
     assert_eq!(player.ask("go"), "read");
     let fetched = faults() - before;
-    assert!(fetched <= missing, "{fetched} faults, {missing} pages missing");
+    assert!(
+        fetched <= missing,
+        "{fetched} faults, {missing} pages missing"
+    );
     let before = faults();
     assert_eq!(player.ask("go"), "dropped");
     assert_eq!(player.ask("go"), "read again");
