@@ -7,6 +7,7 @@
 //! takes them is the same for both [`Form`]s.
 
 use crate::Form;
+use crate::writer::{NONE, SOME};
 use rmp::Marker;
 use rmp::decode;
 use serde::de::value::StrDeserializer;
@@ -178,6 +179,22 @@ impl<'de> Reader<'de> {
         self.decoded("nothing", read);
     }
 
+    /// Whether a value that may be absent is; takes what says so.
+    fn is_none(&mut self) -> bool {
+        if self.form == Form::Named {
+            let is_none = self.marker() == Marker::Null;
+            if is_none {
+                self.nil();
+            }
+            return is_none;
+        }
+        let said = self.take(1).first().copied().unwrap_or(NONE);
+        if said > SOME {
+            self.refuse(Misfit("neither something nor nothing".into()));
+        }
+        said != SOME
+    }
+
     /// Parts of a type, whole.
     fn parts<V: Visitor<'de>>(&mut self, whole: Whole, visitor: V) -> Read<V::Value> {
         let mut parts = Parts::new(self, whole);
@@ -309,8 +326,7 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Read<V::Value> {
-        if self.marker() == Marker::Null {
-            self.nil();
+        if self.is_none() {
             return visitor.visit_none();
         }
         visitor.visit_some(self)

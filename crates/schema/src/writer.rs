@@ -9,6 +9,10 @@ use std::fmt;
 /// Bytes gathered before they are passed on.
 const PORTION: usize = 4096;
 
+/// Precedes a value that may be absent, in the positional form; and stands for one that is.
+pub(crate) const SOME: u8 = 1;
+pub(crate) const NONE: u8 = 0;
+
 /// Where portions go; it refuses one for which it has no room.
 pub type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), NoRoom>;
 
@@ -283,10 +287,17 @@ impl Serializer for &mut Writer<'_> {
     }
 
     fn serialize_none(self) -> Done {
-        self.serialize_unit()
+        match self.form {
+            Form::Named => self.serialize_unit(),
+            Form::Positional => self.byte(NONE),
+        }
     }
 
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Done {
+        if self.form == Form::Positional {
+            // A value without its kind could begin as nothing does.
+            self.byte(SOME)?;
+        }
         value.serialize(self)
     }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 enum Kind {
     Nothing,
     Number(i32),
-    Pair(u8, Option<u16>),
+    Pair(Option<u8>, Option<u16>),
     Fields { name: String, share: f64 },
 }
 
@@ -19,7 +19,7 @@ struct Part {
     yes: bool,
     kinds: Vec<Kind>,
     #[serde(default)]
-    sizes: BTreeMap<u64, (i64, [u8; 3])>,
+    sizes: BTreeMap<u64, (i64, Option<[u8; 3]>)>,
     inner: Option<Box<Part>>,
     /// In no former document, as that of a node that is put back lacks it.
     chosen: Option<u64>,
@@ -53,14 +53,14 @@ fn kinds() -> impl Strategy<Value = Kind> {
     prop_oneof![
         Just(Kind::Nothing),
         any::<i32>().prop_map(Kind::Number),
-        any::<(u8, Option<u16>)>().prop_map(|(low, high)| Kind::Pair(low, high)),
+        any::<(Option<u8>, Option<u16>)>().prop_map(|(low, high)| Kind::Pair(low, high)),
         (".*", -1.0..1.0).prop_map(|(name, share)| Kind::Fields { name, share }),
     ]
 }
 
 fn parts() -> impl Strategy<Value = Part> {
     let kinds = || prop::collection::vec(kinds(), 0..4);
-    let sizes = || prop::collection::btree_map(any::<u64>(), any::<(i64, [u8; 3])>(), 0..3);
+    let sizes = || prop::collection::btree_map(any::<u64>(), any::<(i64, Option<[u8; 3]>)>(), 0..3);
     let leaf = move |inner: Option<Box<Part>>| {
         let chosen = any::<Option<u64>>();
         (any::<bool>(), kinds(), sizes(), chosen).prop_map(move |(yes, kinds, sizes, chosen)| {
@@ -84,6 +84,16 @@ fn without_later_fields(mut part: Part) -> Part {
         .inner
         .map(|inner| Box::new(without_later_fields(*inner)));
     part
+}
+
+#[test]
+fn bytes_that_look_like_nothing_are_something() {
+    let looks = [Some(0xc0_u8), Some(0), None, Some(1)];
+    for form in [Form::Named, Form::Positional] {
+        let bytes = writer::append(&looks[..], form, Vec::new());
+        let read: Result<Vec<Option<u8>>, _> = reader::read(&mut bytes.as_slice(), form);
+        assert_eq!(read, Ok(looks.to_vec()));
+    }
 }
 
 proptest! {
