@@ -587,13 +587,13 @@ impl Cluster {
             {
                 self.done(host);
             }
-            Reply::Refused(_) if self.hosts[host].segment.is_none() => {
-                self.schedule(self.queue.now().0 + 500_000, Event::Run(host));
-            }
-            // Declared dead, or leaving.
+            // Declared dead, perhaps before it heard that it was a member; or leaving.
             Reply::Refused(Refusal::NotMember) => {
                 self.hosts[host].left = true;
                 self.seen.left += 1;
+            }
+            Reply::Refused(_) if self.hosts[host].segment.is_none() => {
+                self.schedule(self.queue.now().0 + 500_000, Event::Run(host));
             }
             other => return Err(format!("h{} is told {other:?}", host + 1)),
         }

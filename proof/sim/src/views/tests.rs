@@ -45,6 +45,13 @@ fn eb4_they_hold_under_loss_and_deaths() {
     );
 }
 
+/// Seed 13288: its welcome is lost until the coordinator declares it dead.
+#[test]
+fn a_node_that_is_dead_before_it_is_welcome_is_told() {
+    let seen = seeds(13288..13289, Profile::Harsh, 0);
+    assert!(seen.left > 0, "{seen:?}");
+}
+
 #[test]
 fn what_is_published_survives_a_death() {
     let calm = seeds(0..100, Profile::Calm, 1);
