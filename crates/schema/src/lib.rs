@@ -123,7 +123,7 @@ pub fn write(node: &Node, registry: &[u8]) -> Vec<u8> {
 /// # Panics
 /// If a part of the state cannot be written at all, which its tests exclude.
 pub fn write_snapshot(node: &Node, registry: &[u8], sink: Sink<'_>) -> Result<(), NoRoom> {
-    writer::pass(node, registry, Form::Positional, sink)
+    writer::pass(node, registry, sink)
 }
 
 /// The node and the daemon's bytes of a snapshot that this build wrote.

@@ -6,15 +6,17 @@
 //! the order in which it names them, whatever order they have in a document, so that the code that
 //! takes them is the same for both [`Form`]s.
 
+mod parts;
+mod variant;
+
 use crate::Form;
 use crate::writer::{NONE, SOME};
+use parts::{Parts, Rest, Whole};
 use rmp::Marker;
 use rmp::decode;
-use serde::de::value::StrDeserializer;
-use serde::de::{
-    self, Deserialize, DeserializeSeed, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor,
-};
+use serde::de::{self, Deserialize, Visitor};
 use std::fmt;
+use variant::Variant;
 
 /// Contents that the type does not know may be nested so deep.
 const DEPTH: u32 = 64;
@@ -64,6 +66,9 @@ impl de::Error for Misfit {
 }
 
 type Read<T> = Result<T, Misfit>;
+
+/// The names of a type's fields, or of its variants, in their order there.
+type Names = &'static [&'static str];
 
 /// The bytes that are still to be read. Once they are not what a type asks for, there are no more,
 /// and types get zeros: so the code of a type does not ask after each part whether it was there.
@@ -404,280 +409,4 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
     }
 
     serde::forward_to_deserialize_any! { i128 u128 f32 char }
-}
-
-/// The names of a type's fields, or of its variants, in their order there.
-type Names = &'static [&'static str];
-
-/// Something of several parts.
-#[derive(Clone, Copy)]
-enum Whole {
-    List,
-    Map,
-    /// Of so many parts without names.
-    Tuple(usize),
-    /// Of parts with these names.
-    Fields(Names),
-}
-
-/// The rest of something that is being read.
-struct Parts<'a, 'de> {
-    reader: &'a mut Reader<'de>,
-    /// Parts that the bytes have still.
-    left: usize,
-    /// Nothing in the bytes says how many those are: a type takes as many as it wrote.
-    untold: bool,
-    /// Fields that the type wants still; none if it takes what comes.
-    names: Option<Names>,
-    /// The bytes had another field than the one that was wanted: the reader's last rest is of these
-    /// parts.
-    walked: bool,
-    /// The field that was wanted last, if the bytes lack it.
-    lacking: Option<&'static str>,
-}
-
-/// Fields of a document, with their names, and the bytes behind the last one.
-struct Rest<'de> {
-    fields: Vec<(&'de str, &'de [u8])>,
-    behind: &'de [u8],
-}
-
-impl<'a, 'de> Parts<'a, 'de> {
-    fn new(reader: &'a mut Reader<'de>, whole: Whole) -> Self {
-        let named = reader.form == Form::Named;
-        let (left, names) = match whole {
-            Whole::List => (reader.array() as usize, None),
-            Whole::Map => (reader.map() as usize, None),
-            Whole::Tuple(_) if named => (reader.array() as usize, None),
-            Whole::Tuple(length) => (length, None),
-            Whole::Fields(names) if named => (reader.map() as usize, Some(names)),
-            Whole::Fields(names) => (names.len(), None),
-        };
-        Self {
-            reader,
-            left,
-            untold: !named && matches!(whole, Whole::Tuple(_) | Whole::Fields(_)),
-            names,
-            walked: false,
-            lacking: None,
-        }
-    }
-
-    /// Goes to the next part, if there is one.
-    #[inline(always)]
-    fn next(&mut self) -> bool {
-        match self.names {
-            Some(names) => self.next_field(names),
-            None => self.reader.misfit.is_none() && self.count_down(),
-        }
-    }
-
-    /// Goes to the first field of these, if there is one.
-    fn next_field(&mut self, names: Names) -> bool {
-        let Some((name, others)) = names.split_first() else {
-            return false;
-        };
-        self.names = Some(others);
-        let found = self.find(name) && self.reader.misfit.is_none();
-        self.lacking = (!found).then_some(name);
-        found
-    }
-
-    fn count_down(&mut self) -> bool {
-        let more = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        more
-    }
-
-    /// Goes to the contents of a field, which in most cases is the next one.
-    fn find(&mut self, name: &str) -> bool {
-        if !self.walked {
-            let here = self.reader.bytes;
-            if self.left > 0 && self.reader.string() == name {
-                return self.count_down();
-            }
-            self.reader.bytes = here;
-            self.walk();
-        }
-        let rest = self
-            .reader
-            .rests
-            .last()
-            .map_or(&[][..], |rest| &rest.fields);
-        let found = rest.iter().find(|field| field.0 == name);
-        if let Some((_, contents)) = found {
-            self.reader.bytes = contents;
-        }
-        found.is_some()
-    }
-
-    /// Goes over the fields that are left.
-    fn walk(&mut self) {
-        let mut fields = Vec::new();
-        while self.reader.misfit.is_none() && self.count_down() {
-            let name = self.reader.string();
-            fields.push((name, self.reader.bytes));
-            self.reader.skip(DEPTH);
-        }
-        let behind = self.reader.bytes;
-        self.reader.rests.push(Rest { fields, behind });
-        self.walked = true;
-    }
-
-    /// Goes behind the last part, after the type has taken all but for fields that it does not know,
-    /// or refused them.
-    fn end(&mut self, taken: bool) {
-        if let Some(lacking) = self.lacking.filter(|_| !taken) {
-            let why = format!("missing field `{lacking}`");
-            return self.reader.refuse(Misfit(why.into()));
-        }
-        if self.names.is_some() && self.left > 0 {
-            self.walk();
-        }
-        if self.walked
-            && let Some(rest) = self.reader.rests.pop()
-        {
-            self.reader.bytes = rest.behind;
-        }
-        if taken && self.left > 0 && !self.untold {
-            self.reader.refuse(Misfit::more(self.left));
-        }
-    }
-}
-
-impl<'de> SeqAccess<'de> for Parts<'_, 'de> {
-    type Error = Misfit;
-
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Read<Option<T::Value>> {
-        if !self.next() {
-            if self.lacking.is_none() {
-                return Ok(None);
-            }
-            // A field that may be nothing is nothing, if it is not there.
-            return Ok(seed.deserialize(Absent).ok());
-        }
-        Ok(Some(seed.deserialize(&mut *self.reader)?))
-    }
-
-    fn size_hint(&self) -> Option<usize> {
-        Some(self.left)
-    }
-}
-
-impl<'de> MapAccess<'de> for Parts<'_, 'de> {
-    type Error = Misfit;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Read<Option<K::Value>> {
-        if !self.next() {
-            return Ok(None);
-        }
-        Ok(Some(seed.deserialize(&mut *self.reader)?))
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Read<V::Value> {
-        seed.deserialize(&mut *self.reader)
-    }
-
-    fn size_hint(&self) -> Option<usize> {
-        Some(self.left)
-    }
-}
-
-/// What is not there.
-struct Absent;
-
-impl<'de> de::Deserializer<'de> for Absent {
-    type Error = Misfit;
-
-    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Read<V::Value> {
-        Err(cut_off())
-    }
-
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Read<V::Value> {
-        visitor.visit_none()
-    }
-
-    serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
-        unit_struct newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
-    }
-}
-
-/// A variant of an enumeration: its name, and whether it has nothing else, if the bytes say so.
-struct Variant<'a, 'de> {
-    reader: &'a mut Reader<'de>,
-    name: &'de str,
-    bare: Option<bool>,
-}
-
-impl<'a, 'de> Variant<'a, 'de> {
-    fn new(reader: &'a mut Reader<'de>, names: Names) -> Self {
-        if reader.form == Form::Positional {
-            let index = usize::try_from(reader.unsigned()).ok();
-            let name = index.and_then(|index| names.get(index)).copied();
-            if name.is_none() {
-                reader.refuse(Misfit("there is no such variant".into()));
-            }
-            // No variant for bytes that end: the first one may need another value of the same type.
-            let name = name.filter(|_| reader.misfit.is_none());
-            return Self {
-                reader,
-                name: name.unwrap_or_default(),
-                bare: None,
-            };
-        }
-        let bare = !matches!(
-            reader.marker(),
-            Marker::FixMap(_) | Marker::Map16 | Marker::Map32
-        );
-        if !bare && reader.map() != 1 {
-            reader.refuse(Misfit("one variant is expected".into()));
-        }
-        Self {
-            name: reader.string(),
-            reader,
-            bare: Some(bare),
-        }
-    }
-
-    fn must_be_bare(&mut self, bare: bool) {
-        if self.bare.is_some_and(|is| is != bare) {
-            let why = "a variant has what it should not, or lacks it";
-            self.reader.refuse(Misfit(why.into()));
-        }
-    }
-}
-
-impl<'de> EnumAccess<'de> for Variant<'_, 'de> {
-    type Error = Misfit;
-    type Variant = Self;
-
-    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Read<(V::Value, Self)> {
-        let variant = seed.deserialize(StrDeserializer::<Misfit>::new(self.name))?;
-        Ok((variant, self))
-    }
-}
-
-impl<'de> VariantAccess<'de> for Variant<'_, 'de> {
-    type Error = Misfit;
-
-    fn unit_variant(mut self) -> Read<()> {
-        self.must_be_bare(true);
-        Ok(())
-    }
-
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(mut self, seed: T) -> Read<T::Value> {
-        self.must_be_bare(false);
-        seed.deserialize(self.reader)
-    }
-
-    fn tuple_variant<V: Visitor<'de>>(mut self, length: usize, visitor: V) -> Read<V::Value> {
-        self.must_be_bare(false);
-        self.reader.parts(Whole::Tuple(length), visitor)
-    }
-
-    fn struct_variant<V: Visitor<'de>>(mut self, names: Names, visitor: V) -> Read<V::Value> {
-        self.must_be_bare(false);
-        self.reader.parts(Whole::Fields(names), visitor)
-    }
 }

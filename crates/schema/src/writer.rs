@@ -35,18 +35,14 @@ pub fn append<T: Serialize + ?Sized>(part: &T, form: Form, gathered: Vec<u8>) ->
     writer.gathered
 }
 
-/// Passes a part, and bytes behind it, on in portions of 4,096 bytes; the last one may be shorter.
+/// Passes a part without names, and bytes behind it, on in portions of 4,096 bytes; the last one may be
+/// shorter.
 ///
 /// # Panics
 /// As [`append`].
-pub(crate) fn pass<T: Serialize>(
-    part: &T,
-    bytes: &[u8],
-    form: Form,
-    sink: Sink<'_>,
-) -> Result<(), NoRoom> {
+pub(crate) fn pass<T: Serialize>(part: &T, bytes: &[u8], sink: Sink<'_>) -> Result<(), NoRoom> {
     let mut writer = Writer {
-        form,
+        form: Form::Positional,
         gathered: Vec::with_capacity(2 * PORTION),
         sink: Some(sink),
         result: Ok(()),
@@ -381,57 +377,55 @@ impl Serializer for &mut Writer<'_> {
     }
 }
 
-impl ser::SerializeSeq for &mut Writer<'_> {
-    type Ok = ();
-    type Error = Never;
+/// The parts of something that has no names for them.
+macro_rules! unnamed_parts {
+    ($($parts:ident, $write:ident;)*) => {$(
+        impl ser::$parts for &mut Writer<'_> {
+            type Ok = ();
+            type Error = Never;
 
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Done {
-        value.serialize(&mut **self)
-    }
+            fn $write<T: Serialize + ?Sized>(&mut self, value: &T) -> Done {
+                value.serialize(&mut **self)
+            }
 
-    fn end(self) -> Done {
-        Ok(())
-    }
+            fn end(self) -> Done {
+                Ok(())
+            }
+        }
+    )*};
 }
 
-impl ser::SerializeTuple for &mut Writer<'_> {
-    type Ok = ();
-    type Error = Never;
-
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Done {
-        value.serialize(&mut **self)
-    }
-
-    fn end(self) -> Done {
-        Ok(())
-    }
+unnamed_parts! {
+    SerializeSeq, serialize_element;
+    SerializeTuple, serialize_element;
+    SerializeTupleStruct, serialize_field;
+    SerializeTupleVariant, serialize_field;
 }
 
-impl ser::SerializeTupleStruct for &mut Writer<'_> {
-    type Ok = ();
-    type Error = Never;
+/// The fields of a structure.
+macro_rules! fields {
+    ($($fields:ident)*) => {$(
+        impl ser::$fields for &mut Writer<'_> {
+            type Ok = ();
+            type Error = Never;
 
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, value: &T) -> Done {
-        value.serialize(&mut **self)
-    }
+            fn serialize_field<T: Serialize + ?Sized>(
+                &mut self,
+                name: &'static str,
+                value: &T,
+            ) -> Done {
+                self.field(name)?;
+                value.serialize(&mut **self)
+            }
 
-    fn end(self) -> Done {
-        Ok(())
-    }
+            fn end(self) -> Done {
+                Ok(())
+            }
+        }
+    )*};
 }
 
-impl ser::SerializeTupleVariant for &mut Writer<'_> {
-    type Ok = ();
-    type Error = Never;
-
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, value: &T) -> Done {
-        value.serialize(&mut **self)
-    }
-
-    fn end(self) -> Done {
-        Ok(())
-    }
-}
+fields! { SerializeStruct SerializeStructVariant }
 
 impl ser::SerializeMap for &mut Writer<'_> {
     type Ok = ();
@@ -442,34 +436,6 @@ impl ser::SerializeMap for &mut Writer<'_> {
     }
 
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Done {
-        value.serialize(&mut **self)
-    }
-
-    fn end(self) -> Done {
-        Ok(())
-    }
-}
-
-impl ser::SerializeStruct for &mut Writer<'_> {
-    type Ok = ();
-    type Error = Never;
-
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Done {
-        self.field(name)?;
-        value.serialize(&mut **self)
-    }
-
-    fn end(self) -> Done {
-        Ok(())
-    }
-}
-
-impl ser::SerializeStructVariant for &mut Writer<'_> {
-    type Ok = ();
-    type Error = Never;
-
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Done {
-        self.field(name)?;
         value.serialize(&mut **self)
     }
 
