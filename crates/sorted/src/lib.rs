@@ -9,6 +9,7 @@
 mod entry;
 mod long;
 mod map;
+mod read;
 
 pub use entry::{Entry, OccupiedEntry, Slots, VacantEntry};
 pub use long::{LongIter, LongIterMut, LongMap};

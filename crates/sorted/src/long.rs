@@ -1,14 +1,17 @@
 //! A map in sorted vectors.
 
+mod iter;
+
 use crate::entry::Slots;
+use crate::read::Entries;
 use crate::{Entry, OccupiedEntry, VacantEntry};
+pub use iter::{LongIter, LongIterMut};
 use serde::ser::SerializeMap;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::iter::Flatten;
-use std::marker::PhantomData;
 use std::ops::{Bound, Index, RangeBounds};
 
 /// An ordered map of many entries, with the methods of `BTreeMap`: a tree of two levels.
@@ -26,22 +29,6 @@ type Leaf<K, V> = Vec<(K, V)>;
 
 /// A leaf, and a place in it.
 type Place = (usize, usize);
-
-/// Entries, by ascending keys.
-#[derive(Debug)]
-pub struct LongIter<'a, K, V> {
-    front: std::slice::Iter<'a, (K, V)>,
-    leaves: std::slice::Iter<'a, Leaf<K, V>>,
-    back: std::slice::Iter<'a, (K, V)>,
-}
-
-/// Entries whose values may be changed, by ascending keys.
-#[derive(Debug)]
-pub struct LongIterMut<'a, K, V> {
-    front: std::slice::IterMut<'a, (K, V)>,
-    leaves: std::slice::IterMut<'a, Leaf<K, V>>,
-    back: std::slice::IterMut<'a, (K, V)>,
-}
 
 impl<K, V> LongMap<K, V> {
     /// Entries that a leaf has at most: some 16 KiB of them.
@@ -402,76 +389,6 @@ impl<K, V> Slots for LongMap<K, V> {
     }
 }
 
-impl<K, V> Clone for LongIter<'_, K, V> {
-    fn clone(&self) -> Self {
-        Self {
-            front: self.front.clone(),
-            leaves: self.leaves.clone(),
-            back: self.back.clone(),
-        }
-    }
-}
-
-impl<'a, K, V> Iterator for LongIter<'a, K, V> {
-    type Item = (&'a K, &'a V);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some((key, value)) = self.front.next() {
-                return Some((key, value));
-            }
-            match self.leaves.next() {
-                Some(leaf) => self.front = leaf.iter(),
-                None => return self.back.next().map(|(key, value)| (key, value)),
-            }
-        }
-    }
-}
-
-impl<K, V> DoubleEndedIterator for LongIter<'_, K, V> {
-    fn next_back(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some((key, value)) = self.back.next_back() {
-                return Some((key, value));
-            }
-            match self.leaves.next_back() {
-                Some(leaf) => self.back = leaf.iter(),
-                None => return self.front.next_back().map(|(key, value)| (key, value)),
-            }
-        }
-    }
-}
-
-impl<'a, K, V> Iterator for LongIterMut<'a, K, V> {
-    type Item = (&'a K, &'a mut V);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some((key, value)) = self.front.next() {
-                return Some((key, value));
-            }
-            match self.leaves.next() {
-                Some(leaf) => self.front = leaf.iter_mut(),
-                None => return self.back.next().map(|(key, value)| (&*key, value)),
-            }
-        }
-    }
-}
-
-impl<K, V> DoubleEndedIterator for LongIterMut<'_, K, V> {
-    fn next_back(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some((key, value)) = self.back.next_back() {
-                return Some((key, value));
-            }
-            match self.leaves.next_back() {
-                Some(leaf) => self.back = leaf.iter_mut(),
-                None => return self.front.next_back().map(|(key, value)| (&*key, value)),
-            }
-        }
-    }
-}
-
 /// The same entries, however they are spread over leaves.
 impl<K: PartialEq, V: PartialEq> PartialEq for LongMap<K, V> {
     fn eq(&self, other: &Self) -> bool {
@@ -569,26 +486,7 @@ impl<K: Serialize, V: Serialize> Serialize for LongMap<K, V> {
 
 impl<'de, K: Deserialize<'de> + Ord, V: Deserialize<'de>> Deserialize<'de> for LongMap<K, V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Entries(PhantomData))
-    }
-}
-
-/// Reads the entries of a map, in whatever order they come.
-struct Entries<K, V>(PhantomData<(K, V)>);
-
-impl<'de, K: Deserialize<'de> + Ord, V: Deserialize<'de>> de::Visitor<'de> for Entries<K, V> {
-    type Value = LongMap<K, V>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map")
-    }
-
-    fn visit_map<A: de::MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
-        let mut map = LongMap::new();
-        while let Some((key, value)) = access.next_entry()? {
-            map.insert(key, value);
-        }
-        Ok(map)
+        deserializer.deserialize_map(Entries::new())
     }
 }
 

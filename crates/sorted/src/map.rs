@@ -1,11 +1,11 @@
 //! A map in a sorted vector.
 
 use crate::entry::Slots;
+use crate::read::Entries;
 use crate::{Entry, OccupiedEntry, VacantEntry};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Borrow;
 use std::fmt;
-use std::marker::PhantomData;
 use std::ops::{Bound, Index, Range, RangeBounds};
 
 /// An ordered map of few entries, with the methods of `BTreeMap`.
@@ -345,25 +345,6 @@ impl<K: Serialize, V: Serialize> Serialize for SortedMap<K, V> {
 
 impl<'de, K: Deserialize<'de> + Ord, V: Deserialize<'de>> Deserialize<'de> for SortedMap<K, V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Entries(PhantomData))
-    }
-}
-
-/// Reads the entries of a map, in whatever order they come.
-struct Entries<K, V>(PhantomData<(K, V)>);
-
-impl<'de, K: Deserialize<'de> + Ord, V: Deserialize<'de>> de::Visitor<'de> for Entries<K, V> {
-    type Value = SortedMap<K, V>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map")
-    }
-
-    fn visit_map<A: de::MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
-        let mut map = SortedMap::new();
-        while let Some((key, value)) = access.next_entry()? {
-            map.insert(key, value);
-        }
-        Ok(map)
+        deserializer.deserialize_map(Entries::new())
     }
 }
