@@ -82,7 +82,7 @@ fn a_c_program_says_what_it_will_need() {
     eventually("most of what will be needed comes", || {
         came() - before_it > PAGES / 2
     });
-    // Nobody asks again for what was lost on the way, so on a busy host some pages do not come.
+    // The daemon does not repeat a request for pages ahead, so one that is lost leaves them out.
     eventually("all comes that will", || {
         let so_far = came();
         std::thread::sleep(A_WHILE);
