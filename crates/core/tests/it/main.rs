@@ -21,3 +21,4 @@ mod trapping;
 mod upgrade;
 mod views;
 mod views_census;
+mod views_replicas;

@@ -40,6 +40,12 @@ impl PageContext<'_, '_> {
         }
     }
 
+    /// The holder that counted on the copy here has left.
+    fn holder_left(&mut self) {
+        self.here().unkeep();
+        self.has_holder();
+    }
+
     /// A page that was kept for a node that is gone has another holder.
     fn has_holder(&mut self) {
         if self.views.replicas.orphans.adopted(self.at.1) {
@@ -196,6 +202,16 @@ impl Views {
             }
         }
         left
+    }
+
+    /// A node has left. What it held has another holder, and a backup there; only its word that it counts
+    /// on nothing here any more may be lost. What this node has given to it, and has not arrived, it keeps.
+    pub(super) fn holder_left(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        let over = |page: &Page| page.keeps == Some(node) && !page.holds && page.passing.is_none();
+        let pages = self.pages.iter().filter(|(_, page)| over(page));
+        for index in pages.map(|(index, _)| *index).collect::<Vec<_>>() {
+            self.at(cx, index).holder_left();
+        }
     }
 
     /// Sees to it that pages whose holder is gone get this node as the next, some at a time.

@@ -365,6 +365,9 @@ impl Hooks for Views {
             Gone::Member(node) => {
                 let maps = !self.mappings.is_empty();
                 self.listeners.member_gone(cx, self.segment, node, maps);
+                if cx.has_left(node) {
+                    self.holder_left(cx, node);
+                }
                 for index in self.pages.keys().copied().collect::<Vec<_>>() {
                     self.at(cx, index).member_gone(node);
                 }
