@@ -126,18 +126,8 @@ mod tests {
     use super::*;
     use std::collections::VecDeque;
 
-    fn edges(lists: &[Vec<u32>]) -> Edges<Vec<AtomicU32>> {
-        let mut starts = vec![AtomicU32::new(0)];
-        let mut targets = Vec::new();
-        for list in lists {
-            targets.extend(list.iter().copied().map(AtomicU32::new));
-            starts.push(AtomicU32::new(targets.len() as u32));
-        }
-        Edges { starts, targets }
-    }
-
     fn centrality(lists: &[Vec<u32>]) -> Vec<f64> {
-        let edges = edges(lists);
+        let edges = Edges::of_lists(lists.iter().cloned());
         let (sums, mut search) = (zeros(lists.len()), Search::new(lists.len()));
         for source in 0..lists.len() as u32 {
             search.from(source, edges.borrowed(), &sums);
