@@ -3,7 +3,7 @@
 use crate::common::*;
 use pagemesh_cli::sandbox::{Netns, Plan, Sandbox};
 use serde_json::Value;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -323,7 +323,7 @@ fn scripts_can_ask_for_version_and_completions() {
 fn alone(directory: &Path, arguments: &[&str]) -> Command {
     let program = directory.join("pagemesh");
     if !program.exists() {
-        std::fs::copy(PROGRAM, &program).unwrap();
+        install(PROGRAM.as_ref(), &program);
     }
     let mut command = Command::new(program);
     command.args(arguments).env("PATH", directory.join("bin"));
@@ -338,9 +338,9 @@ fn bench_starts_the_program_that_measures_or_says_how_to_get_it() {
     let write = |place: &Path, word: &str| {
         let script = format!("#!/bin/sh\necho {word} \"$@\"\necho $PAGEMESH_PROGRAM\nexit 4\n");
         std::fs::create_dir_all(place).unwrap();
-        let file = place.join("pagemesh-bench");
-        std::fs::write(&file, script).unwrap();
-        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+        let text = directory.join("script");
+        std::fs::write(&text, script).unwrap();
+        install(&text, &place.join("pagemesh-bench"));
     };
     let bin = directory.join("bin");
     write(&bin, "found");

@@ -98,7 +98,7 @@ fn an_ordinary_user_is_told_where_a_socket_may_be() {
     let directory = scratch("ordinary");
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
     let program = directory.join("pagemesh");
-    fs::copy(PROGRAM, &program).unwrap();
+    install(PROGRAM.as_ref(), &program);
     let mut command = std::process::Command::new(&program);
     command
         .args(["daemon", "--no-config", "--bind", "127.0.0.1:0"])

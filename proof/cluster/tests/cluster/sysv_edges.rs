@@ -7,7 +7,6 @@ use crate::support::{A_WHILE, Player, eventually};
 use crate::sysv::{Stage, interrupted};
 use pagemesh_cli::sandbox::Plan;
 use std::fs::File;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -362,8 +361,14 @@ fn limits_are_those_of_the_moment_of_the_call() {
         "#!/bin/sh\nexec unshare --ipc {} \"$@\"\n",
         env!("CARGO_BIN_EXE_pagemesh-under-test")
     );
-    std::fs::write(&program, apart).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    // Another process makes the program: a child that another thread starts while this process has it
+    // open for storing would have it open, too, and nobody could run it.
+    let text = program.with_extension("text");
+    std::fs::write(&text, apart).unwrap();
+    let mut install = Command::new("install");
+    let install = install.args(["-m", "755"]).args([&text, &program]);
+    assert!(install.status().unwrap().success());
+    std::fs::remove_file(text).unwrap();
     let apart = Command::new("unshare").args(["--ipc", "true"]).status();
     if !apart.is_ok_and(|status| status.success()) {
         eprintln!("skipped: no namespace of IPC objects may be made here");

@@ -54,6 +54,14 @@ pub fn small(nodes: usize) -> Sandbox {
     Sandbox::start(&Plan::new(nodes)).unwrap()
 }
 
+/// Puts a program there. Another process does it: if this one had the file open for storing, a child
+/// that another thread starts in that moment would have it open, too, and nobody could run it.
+pub fn install(program: &Path, place: &Path) {
+    let mut install = Command::new("install");
+    let install = install.args(["-m", "755"]).arg(program).arg(place);
+    assert!(install.status().unwrap().success());
+}
+
 pub fn scratch(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("pagemesh-cli-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&path);
