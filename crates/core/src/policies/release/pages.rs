@@ -51,13 +51,15 @@ impl Pages {
         self.table.get_mut(&index)?.miss.as_deref_mut()
     }
 
-    /// A request was left to this node, which has no copy yet: it waits for that. Otherwise it is lost,
-    /// and is repeated to the node that left it.
-    pub(super) fn wait_for_copy(&mut self, fetch: CopyRequest) {
-        if let Some(miss) = self.miss(fetch.page) {
-            miss.readers.retain(|other| other.reader != fetch.reader);
-            miss.readers.push(fetch);
-        }
+    /// A request was left to this node, which has no copy yet: it waits for that. Returned if no copy is
+    /// to come.
+    pub(super) fn wait_for_copy(&mut self, fetch: CopyRequest) -> Option<CopyRequest> {
+        let Some(miss) = self.miss(fetch.page) else {
+            return Some(fetch);
+        };
+        miss.readers.retain(|other| other.reader != fetch.reader);
+        miss.readers.push(fetch);
+        None
     }
 
     /// Number of known pages.

@@ -127,7 +127,11 @@ impl SupplyContext<'_, '_> {
             return;
         }
         if fetch.hops == LEFT {
-            return self.memory.pages.wait_for_copy(fetch);
+            // The reader asks again, and the node that left this request serves the next.
+            if let Some(fetch) = self.memory.pages.wait_for_copy(fetch) {
+                self.send_base(&fetch, Contents::None, None);
+            }
+            return;
         }
         let home = self.cx.home(self.rules.segment) == me;
         let current = self.intervals.history.time().covers(&fetch.floor);
