@@ -1,6 +1,12 @@
 //! Steps from each version of the schema to the next.
 
+mod fields;
+
+use fields::{
+    Part, change_beside, has, insert, insert_wherever, map, remove_beside, remove_wherever,
+};
 use rmpv::Value;
+use std::cell::Cell;
 
 /// Turns the node of one version into that of the next; the error says what is missing.
 pub type Step = fn(&mut Value) -> Result<(), String>;
@@ -25,10 +31,12 @@ pub(super) const STEPS: &[Step] = &[
     count_releases_at_locks,
     know_mute_donors,
     answer_purges,
+    count_copies,
 ];
 
 /// The steps back from the present version, the last one first: they take out what a step added.
 pub(super) const BACK: &[Step] = &[
+    drop_no_copies,
     forget_unanswered_purges,
     forget_mute_donors,
     know_of_locks_alone,
@@ -138,32 +146,6 @@ fn add_terms(node: &mut Value) -> Result<(), String> {
         &[("me", 1.into()), ("missing", no_nodes)],
     );
     Ok(())
-}
-
-/// Adds fields to every structure, however deep, that has all fields named in `known`.
-fn insert_wherever(value: &mut Value, known: &[&str], fields: &[(&str, Value)]) {
-    match value {
-        Value::Array(values) => {
-            for value in values {
-                insert_wherever(value, known, fields);
-            }
-        }
-        Value::Map(entries) => {
-            for (_, value) in entries.iter_mut() {
-                insert_wherever(value, known, fields);
-            }
-            let has = |wanted: &&str| {
-                entries
-                    .iter()
-                    .any(|(name, _)| name.as_str() == Some(wanted))
-            };
-            if known.iter().all(has) {
-                let new = fields.iter();
-                entries.extend(new.map(|(name, value)| ((*name).into(), value.clone())));
-            }
-        }
-        _ => {}
-    }
 }
 
 /// Version 4 caches pages of files: none is known.
@@ -449,6 +431,31 @@ fn forget_unanswered_purges(node: &mut Value) -> Result<(), String> {
     Ok(())
 }
 
+/// Version 20 counts copies of policy `release` as memory, and drops some: none are counted so far.
+fn count_copies(_: &mut Value) -> Result<(), String> {
+    Ok(())
+}
+
+/// Version 19 keeps them all, whatever memory there is.
+fn drop_no_copies(node: &mut Value) -> Result<(), String> {
+    let counted = Cell::new(0);
+    change_beside(node, &["inquiries", "collector", "copies"], &|fields| {
+        let copies = fields
+            .iter()
+            .find(|(name, _)| name.as_str() == Some("copies"));
+        let copies = copies.and_then(|(_, copies)| copies.as_u64());
+        counted.set(counted.get() + copies.unwrap_or_default());
+        let added = ["copies", "hand", "look_again"];
+        fields.retain(|(name, _)| name.as_str().is_none_or(|name| !added.contains(&name)));
+    });
+    remove_beside(node, &["undiffed", "believed", "was_used"], "granted");
+    let memory = node.part_mut("shell")?.part_mut("memory")?;
+    let used = memory.part_mut("used")?;
+    let others = used.as_u64().unwrap_or_default();
+    *used = others.saturating_sub(counted.get()).into();
+    Ok(())
+}
+
 /// Back to version 16, which knows whether the last release was at a lock.
 fn know_of_locks_alone(node: &mut Value) -> Result<(), String> {
     change_beside(node, &["releases_at_locks"], &|fields| {
@@ -468,104 +475,4 @@ fn forget_walks(node: &mut Value) {
             }
         }
     });
-}
-
-/// Whether a field has this value in some structure, however deep.
-fn has(value: &Value, field: (&str, &Value)) -> bool {
-    match value {
-        Value::Array(values) => values.iter().any(|value| has(value, field)),
-        Value::Map(entries) => entries.iter().any(|(name, value)| {
-            (name.as_str(), value) == (Some(field.0), field.1) || has(value, field)
-        }),
-        _ => false,
-    }
-}
-
-/// Removes a field from every structure that has these others, however deep.
-fn remove_beside(value: &mut Value, known: &[&str], field: &str) {
-    change_beside(value, known, &|fields| {
-        fields.retain(|(name, _)| name.as_str() != Some(field));
-    });
-}
-
-/// The fields of a structure, by name.
-type Fields = Vec<(Value, Value)>;
-
-/// Changes the fields of every structure that has these, however deep.
-fn change_beside(value: &mut Value, known: &[&str], change: &dyn Fn(&mut Fields)) {
-    match value {
-        Value::Array(values) => {
-            for value in values {
-                change_beside(value, known, change);
-            }
-        }
-        Value::Map(entries) => {
-            let has = |name: &&str| entries.iter().any(|(key, _)| key.as_str() == Some(name));
-            if known.iter().all(has) {
-                change(entries);
-            }
-            for (_, value) in entries {
-                change_beside(value, known, change);
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Removes fields from every structure, however deep.
-fn remove_wherever(value: &mut Value, fields: &[&str]) {
-    match value {
-        Value::Array(values) => {
-            for value in values {
-                remove_wherever(value, fields);
-            }
-        }
-        Value::Map(entries) => {
-            entries.retain(|(name, _)| name.as_str().is_none_or(|name| !fields.contains(&name)));
-            for (_, value) in entries {
-                remove_wherever(value, fields);
-            }
-        }
-        _ => {}
-    }
-}
-
-fn map<const N: usize>(fields: [(&str, Value); N]) -> Value {
-    let fields = fields.into_iter();
-    Value::Map(fields.map(|(name, value)| (name.into(), value)).collect())
-}
-
-/// Adds a field to a part of the node.
-fn insert(node: &mut Value, part: &str, name: &str, value: Value) -> Result<(), String> {
-    let parts = node.as_map_mut_of(part)?;
-    parts.push((name.into(), value));
-    Ok(())
-}
-
-trait Part {
-    /// A part of the node, or of a part.
-    fn part_mut(&mut self, part: &str) -> Result<&mut Value, String>;
-
-    /// The fields of a part of the node.
-    fn as_map_mut_of(&mut self, part: &str) -> Result<&mut Fields, String>;
-}
-
-impl Part for Value {
-    fn part_mut(&mut self, part: &str) -> Result<&mut Value, String> {
-        let Self::Map(parts) = self else {
-            return Err("the node has no parts".into());
-        };
-        let found = parts
-            .iter_mut()
-            .find(|(name, _)| name.as_str() == Some(part));
-        let (_, value) = found.ok_or_else(|| format!("the node has no {part}"))?;
-        Ok(value)
-    }
-
-    fn as_map_mut_of(&mut self, part: &str) -> Result<&mut Fields, String> {
-        match self.part_mut(part)? {
-            Self::Map(fields) => Ok(fields),
-            _ => Err(format!("the node has no {part}")),
-        }
-    }
 }

@@ -4,6 +4,7 @@
 mod backup;
 #[cfg(any(test, feature = "example-policies"))]
 mod broadcast;
+mod clock;
 mod files;
 mod hooks;
 mod named;

@@ -2,10 +2,10 @@
 
 use crate::common::{Cluster, MAPPING};
 use core::time::Duration;
-use pagemesh_core::{Input, Request};
+use pagemesh_core::{Budgets, Input, Request};
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{Access, Call, Manager, Message, Policy, Spread, Window};
-use pagemesh_wire::{NodeId, PageIndex, Program, SegmentId, SyncKey};
+use pagemesh_wire::{NodeId, PageCount, PageIndex, Program, SegmentId, SyncKey};
 
 const N1: NodeId = NodeId(1);
 const N2: NodeId = NodeId(2);
@@ -272,6 +272,26 @@ fn a_request_left_to_a_reader_waits_for_its_copy() {
     assert_eq!(has(&cluster, N2, segment), 33);
     assert_eq!(has(&cluster, N3, segment), 33);
     assert_eq!(sent_by(&cluster, N2), 32);
+}
+
+/// The first reader is full and has dropped its copies. It says so, and the second asks the writer at
+/// once.
+#[test]
+fn a_reader_without_copies_under_release_costs_the_next_one_nothing() {
+    let (mut cluster, segment) = released(3);
+    read(&mut cluster, N2);
+    let budgets = Budgets {
+        frames: PageCount(0),
+        ..Budgets::default()
+    };
+    cluster.pass(Duration::from_millis(50));
+    cluster.input(N2, Input::Budgets(budgets));
+    cluster.pass(Duration::from_millis(50));
+    assert_eq!(has(&cluster, N2, segment), 0);
+    cluster.forget();
+    read(&mut cluster, N3);
+    assert_eq!(has(&cluster, N3, segment), 64);
+    assert_eq!([N1, N2].map(|node| sent_by(&cluster, node)), [64, 0]);
 }
 
 /// The first reader does not answer: the second asks the writer again.

@@ -14,13 +14,13 @@ use crate::instants::Instants;
 use crate::network::{Network, legible};
 use crate::small::{self, Check, Log, Queue};
 use pagemesh_core::limits::EARLY;
-use pagemesh_core::{Config, Input, Node, Time};
+use pagemesh_core::{Budgets, Config, Input, Node, Time};
 use pagemesh_sorted::SortedMap;
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::peer::{Message, Policy};
 use pagemesh_wire::{
-    ClientId, ClusterId, Incarnation, MappingId, PAGE_SIZE, PageIndex, PublicKey, SegmentId,
-    SyncKey, Ticket,
+    ClientId, ClusterId, Incarnation, MappingId, PAGE_SIZE, PageCount, PageIndex, PublicKey,
+    SegmentId, SyncKey, Ticket,
 };
 pub(super) use plan::Plan;
 pub(crate) use stage::Stage;
@@ -75,6 +75,8 @@ enum Event {
     Crash(usize),
     /// A process dies.
     Die(usize),
+    /// A host learns that it has memory for so many frames only.
+    Press(usize, PageCount),
 }
 
 /// All of it.
@@ -123,6 +125,9 @@ const LINES: usize = 100_000;
 /// Far more than any run sends.
 const DATAGRAMS: u64 = 1_000_000;
 
+/// When hosts learn what memory they have.
+const FULL: Time = Time(5_000_000);
+
 /// Far longer than any run needs: something hangs.
 const PATIENCE: Time = Time(30_000_000_000);
 
@@ -138,6 +143,7 @@ impl Cluster {
             _ => Plan::of_a_death(&mut dice, options.profile),
         };
         let plan = plan.preferring_copies(options.seed);
+        let plan = plan.with_full_hosts(options.seed);
         Self::of(plan, dice, options)
     }
 
@@ -182,6 +188,9 @@ impl Cluster {
                 ..small::config(host, cluster_id, cluster.dice.number() | 1, plan.pace)
             };
             cluster.add_host(host, config);
+            if let Some(frames) = plan.frames {
+                cluster.schedule(FULL, Event::Press(host, frames));
+            }
         }
         for (number, (host, steps)) in plan.threads.into_iter().zip(plan.programs).enumerate() {
             cluster.add_thread(number, host, steps);
@@ -345,7 +354,7 @@ impl Cluster {
     fn happen(&mut self, event: Event) -> Check {
         let host = match &event {
             Event::Arrival { to, .. } => *to,
-            Event::Deadline(host) | Event::Crash(host) => *host,
+            Event::Deadline(host) | Event::Crash(host) | Event::Press(host, _) => *host,
             Event::Run(thread) | Event::FaultAgain(thread, _) | Event::Die(thread) => {
                 self.threads[*thread].host
             }
@@ -359,6 +368,13 @@ impl Cluster {
                 Ok(())
             }
             Event::Die(thread) => self.die(thread),
+            Event::Press(host, frames) => {
+                let budgets = Budgets {
+                    frames,
+                    ..Budgets::default()
+                };
+                self.input(host, Input::Budgets(budgets))
+            }
             Event::Arrival { to, source, bytes } => {
                 let input = Input::Datagram {
                     source,

@@ -42,6 +42,7 @@ pub struct Labelled {
 pub fn sequential(options: Labelled) -> Result<Sighted, String> {
     let mut dice = Dice::stream(options.seed, "sequential");
     let plan = Plan::of_a_sequential_death(&mut dice, options.profile);
+    let plan = plan.with_full_hosts(options.seed);
     cluster::Cluster::of(plan, dice, options).run()
 }
 
@@ -96,6 +97,8 @@ pub struct Sighted {
     pub left: u64,
     /// Hosts that vanished while all that others knew was on two hosts: no access may fail after that.
     pub survived: u64,
+    /// Copies that full hosts dropped.
+    pub pressed_out: u64,
     /// Times an interval was named to a backup.
     pub named: u64,
 }

@@ -36,6 +36,7 @@ fn run_each(simulate: Simulate, profile: Profile, replicas: u8, seeds: Range<u64
                 sum.left += sighted.left;
                 sum.survived += sighted.survived;
                 sum.named += sighted.named;
+                sum.pressed_out += sighted.pressed_out;
                 sum.crashed += sighted.crashed;
                 sum.died += sighted.died;
                 sum.failed += sighted.failed;
@@ -80,6 +81,7 @@ fn labelled_programs_see_what_some_order_gives() {
         assert!(sum.pushed > 100 && sum.updated > 50, "{profile:?}: {sum:?}");
         assert!(sum.regular > 10, "{profile:?}: {sum:?}");
         assert!(sum.trapped > 10, "{profile:?}: {sum:?}");
+        assert!(sum.pressed_out > 100, "{profile:?}: {sum:?}");
         assert!(sum.collected > 10 && sum.left > 20, "{profile:?}: {sum:?}");
         if profile == Profile::Wild {
             assert!(sum.crashed > 100 && sum.failed > 20, "{sum:?}");
@@ -102,7 +104,7 @@ fn what_was_seen_survives_a_death_under_much_loss() {
 
 fn what_was_seen_survives(runs: [(Profile, Range<u64>); 2]) {
     for sum in survived(labelled, runs) {
-        assert!(sum.collected > 10, "{sum:?}");
+        assert!(sum.collected > 10 && sum.pressed_out > 100, "{sum:?}");
     }
 }
 
@@ -322,7 +324,9 @@ fn phases(seed: u64, profile: Profile, planted: Option<Planted>) -> Result<Sight
         replicas: 0,
     };
     let mut dice = crate::dice::Dice::stream(seed, "phases");
-    let plan = Plan::of_phases(&mut dice, profile).preferring_copies(seed);
+    let plan = Plan::of_phases(&mut dice, profile)
+        .preferring_copies(seed)
+        .with_full_hosts(seed);
     Cluster::of(plan, dice, options).run()
 }
 
@@ -335,7 +339,9 @@ fn walks(seed: u64, profile: Profile, planted: Option<Planted>) -> Result<Sighte
         replicas: 0,
     };
     let mut dice = crate::dice::Dice::stream(seed, "walks");
-    let plan = Plan::of_walks(&mut dice, profile).preferring_copies(seed);
+    let plan = Plan::of_walks(&mut dice, profile)
+        .preferring_copies(seed)
+        .with_full_hosts(seed);
     Cluster::of(plan, dice, options).run()
 }
 

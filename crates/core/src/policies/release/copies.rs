@@ -115,8 +115,8 @@ impl PageContext<'_, '_> {
             keep: true,
         });
         let timer = self.rules.timer(index);
+        self.memory.put(self.cx, index, Copy::Stash);
         if let Some(page) = self.memory.pages.get_mut(&index) {
-            page.copy = Copy::Stash;
             page.notices.restart(applied);
             if let Some(miss) = &mut page.miss {
                 self.cx.end(&miss.backoff, timer);

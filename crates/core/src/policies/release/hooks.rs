@@ -6,6 +6,7 @@ use crate::caller::Caller;
 use crate::continuation::Continuation;
 use crate::effect::{PageRange, Reply};
 use crate::event::Event;
+use crate::global::MemoryReport;
 use crate::inspection::Inspection;
 use crate::kept_writable::KeptWritable;
 use crate::policies::hooks::{Due, Found, Gone, Hooks, ProgramRequest, SyncHooks, Who};
@@ -38,6 +39,7 @@ impl Hooks for Release {
             if !alone {
                 self.walk(cx).store_ahead(who.mapping, &ahead.alone);
             }
+            self.relieve(cx);
         }
     }
 
@@ -74,6 +76,7 @@ impl Hooks for Release {
             // Messages about owned pages mean nothing here.
             _ => cx.emit(Event::Stale {}),
         }
+        self.relieve(cx);
     }
 
     fn due(&mut self, cx: &mut Cx<'_>, due: Due) {
@@ -99,6 +102,7 @@ impl Hooks for Release {
                 if self.backup(cx).due() {
                     self.repair(cx, false);
                 }
+                self.relieve_again(cx);
             }
         }
     }
@@ -185,6 +189,18 @@ impl Hooks for Release {
     fn learn(&mut self, _: &mut Cx<'_>, page: PageIndex, keeper: NodeId, _: Version) {
         let page = self.memory.pages.page(page);
         page.keeper = page.keeper.or(Some(keeper));
+    }
+
+    fn pressed(&mut self, cx: &mut Cx<'_>) {
+        self.relieve(cx);
+    }
+
+    fn forgotten(&mut self, cx: &mut Cx<'_>) {
+        self.memory.uncount(cx);
+    }
+
+    fn memory(&self, into: &mut MemoryReport) {
+        into.local += u64::from(self.memory.copies);
     }
 
     fn inspect(&self, me: NodeId, first: PageIndex, limit: usize) -> Inspection {

@@ -54,6 +54,7 @@ impl Memory {
     /// All pages become invalid, and those who wait for one are told.
     fn invalidate_all(&mut self, cx: &mut Cx<'_>) {
         let segment = self.segment;
+        self.uncount(cx);
         for (page, state) in self.pages.invalidate_all() {
             let keep = false;
             match state.copy {

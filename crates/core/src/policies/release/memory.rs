@@ -19,6 +19,8 @@ pub(super) struct Memory {
     /// The segment has replicas: a backup gets the diff of every page that is named.
     pub(super) replicated: bool,
     pub(super) pages: Pages,
+    /// Pages of which this node has a copy, in frames and in the stash.
+    pub(super) copies: u32,
     pub(super) diffs: DiffStore,
     pub(super) reductions: Reductions,
 }
@@ -29,9 +31,29 @@ impl Memory {
             segment,
             replicated: false,
             pages: Pages::default(),
+            copies: 0,
             diffs: DiffStore::default(),
             reductions: Reductions::default(),
         }
+    }
+
+    /// This node has the contents of a page there from now on.
+    pub(super) fn put(&mut self, cx: &mut Cx<'_>, index: PageIndex, copy: Copy) {
+        let page = self.pages.page(index);
+        let before = core::mem::replace(&mut page.copy, copy);
+        page.granted = cx.now;
+        let used = &mut cx.shell.memory.used;
+        match (before != Copy::None, copy != Copy::None) {
+            (false, true) => (self.copies, *used) = (self.copies + 1, *used + 1),
+            // Those that a daemon of an earlier version left to this one are not counted.
+            (true, false) if self.copies > 0 => (self.copies, *used) = (self.copies - 1, *used - 1),
+            _ => {}
+        }
+    }
+
+    /// This node has no copies any more.
+    pub(super) fn uncount(&mut self, cx: &mut Cx<'_>) {
+        cx.shell.memory.used -= core::mem::take(&mut self.copies);
     }
 
     /// Gives the right to these accesses to a page in its frame (T7: a twin before the first
@@ -56,6 +78,7 @@ impl Memory {
         page.rights = page
             .rights
             .max(if writes { Rights::Write } else { Rights::Read });
+        page.granted = cx.now;
         for (mapping, access) in faults {
             let rights = match access {
                 Access::Read => page.rights,
@@ -170,10 +193,7 @@ impl Memory {
             !page.twin,
             "INV-diff-is-final: {index:?} has unnamed changes"
         );
-        if keep {
-            page.copy = Copy::Stash;
-        } else {
-            page.copy = Copy::None;
+        if !keep {
             page.notices.restart(VectorTime::ZERO);
         }
         page.blank = false;
@@ -184,6 +204,7 @@ impl Memory {
         if used {
             self.pages.begin_habit(index);
         }
+        self.put(cx, index, if keep { Copy::Stash } else { Copy::None });
         cx.push(Effect::Evict {
             pages: (segment, index).into(),
             keep,
@@ -201,8 +222,8 @@ impl Memory {
                 segment,
                 page: index,
             });
-            page.copy = Copy::None;
             page.notices.restart(VectorTime::ZERO);
+            self.put(cx, index, Copy::None);
         }
     }
 

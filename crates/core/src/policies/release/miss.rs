@@ -209,9 +209,9 @@ impl Memory {
         };
         let merged = names.iter().map(|name| (name.node, name.interval));
         page.notices.apply_all(merged);
-        page.copy = Copy::Frame;
         page.blank = source == Source::Zero && names.is_empty();
         self.pages.end_habit(index);
+        self.put(cx, index, Copy::Frame);
         let (segment, page) = (self.segment, index);
         cx.push(if names.is_empty() {
             Effect::Fill {

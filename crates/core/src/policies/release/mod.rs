@@ -24,7 +24,7 @@
 //! [`requests`] how requests leave together, [`synchronization`] what locks and barriers do, [`learn`]
 //! how a node learns of intervals, [`collect`] the garbage collection on each node, [`leave`] how a node
 //! leaves, [`death`] what becomes of copies when a node is gone, [`wards`] what a backup does, [`repair`]
-//! how there is a second node again when one is gone.
+//! how there is a second node again when one is gone, and [`pressure`] empties the frames of a full node.
 
 mod accesses;
 mod ahead;
@@ -52,6 +52,7 @@ mod miss;
 mod notices;
 mod page;
 mod pages;
+mod pressure;
 mod push;
 mod push_credit;
 mod races;
@@ -68,6 +69,7 @@ mod synchronization;
 mod untrapped;
 mod wards;
 
+use super::clock::Clock;
 use super::hooks::Open;
 use crate::prefetch::Prefetch;
 use crate::shell::Cx;
@@ -103,6 +105,7 @@ pub(crate) struct Release {
     prefetch: Prefetch,
     replicas: Replicas,
     feeds: Feeds,
+    clock: Clock,
 }
 
 impl Release {
@@ -120,6 +123,7 @@ impl Release {
             prefetch: Prefetch::default(),
             replicas: Replicas::default(),
             feeds: Feeds::default(),
+            clock: Clock::default(),
         }
     }
 }

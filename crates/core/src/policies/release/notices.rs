@@ -144,6 +144,11 @@ impl Notices {
         self.all.iter().any(|notice| notice.node != node)
     }
 
+    /// The node of each interval in which the page was written.
+    pub(super) fn writers(&self) -> impl Iterator<Item = NodeId> {
+        self.all.iter().map(|notice| notice.node)
+    }
+
     /// The intervals of one node, the last one first.
     pub(super) fn of(&self, node: NodeId) -> impl Iterator<Item = u64> {
         let of_node = self.all.iter().rev().filter(move |one| one.node == node);

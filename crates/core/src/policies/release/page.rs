@@ -74,6 +74,9 @@ pub(super) struct Page {
     /// The page was in use when it was put out of sight.
     #[serde(default)]
     pub(super) was_used: bool,
+    /// When its contents came where they are, or a mapping got a right to them last.
+    #[serde(default)]
+    pub(super) granted: Time,
 }
 
 impl Page {

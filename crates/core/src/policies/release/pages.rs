@@ -74,6 +74,13 @@ impl Pages {
             .map(|(index, page)| (*index, page))
     }
 
+    /// All known pages, in order, beginning behind those before this one.
+    pub(super) fn round(&self, first: PageIndex) -> impl Iterator<Item = (PageIndex, &Page)> {
+        let before = self.table.range(..first);
+        let before = before.map(|(index, page)| (*index, page));
+        self.from(first).chain(before)
+    }
+
     /// All known pages, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (PageIndex, &Page)> {
         self.from(PageIndex(0))

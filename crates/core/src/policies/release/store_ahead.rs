@@ -103,9 +103,8 @@ impl Memory {
         let source = Source::Zero;
         cx.push(Effect::Fill { pages, source });
         for (_, index) in pages.iter() {
-            let page = self.pages.page(index);
-            page.copy = Copy::Frame;
-            page.blank = true;
+            self.put(cx, index, Copy::Frame);
+            self.pages.page(index).blank = true;
             if rights == Rights::Write {
                 let _ = self.pages.begin_twin(index);
             }
@@ -118,7 +117,8 @@ impl Memory {
 
     fn map_ahead(&mut self, cx: &mut Cx<'_>, mapping: MappingId, pages: PageRange, rights: Rights) {
         for (_, index) in pages.iter() {
-            self.pages.page(index).rights = rights;
+            let page = self.pages.page(index);
+            (page.rights, page.granted) = (rights, cx.now);
         }
         cx.push(Effect::Map {
             mappings: Mappings::One(mapping),

@@ -17,9 +17,11 @@ use super::reductions::Reductions;
 use super::replicas::Replicas;
 use super::round::Leader;
 use super::rules::Rules;
+use crate::policies::clock::Clock;
 use crate::prefetch::Prefetch;
-use pagemesh_wire::SegmentId;
+use crate::time::Time;
 use pagemesh_wire::peer::Spread;
+use pagemesh_wire::{PageIndex, SegmentId};
 use serde::{Deserialize, Serialize, Serializer};
 use std::borrow::Cow;
 
@@ -50,6 +52,12 @@ pub(super) struct Stored<'a> {
     replicas: Cow<'a, Replicas>,
     #[serde(default)]
     feeds: Cow<'a, Feeds>,
+    #[serde(default)]
+    copies: u32,
+    #[serde(default)]
+    hand: PageIndex,
+    #[serde(default)]
+    look_again: Option<Time>,
 }
 
 impl Serialize for Release {
@@ -73,6 +81,9 @@ impl Serialize for Release {
             prefetch: Cow::Borrowed(&self.prefetch),
             replicas: Cow::Borrowed(&self.replicas),
             feeds: Cow::Borrowed(&self.feeds),
+            copies: self.memory.copies,
+            hand: self.clock.hand,
+            look_again: self.clock.look_again,
         };
         stored.serialize(serializer)
     }
@@ -102,6 +113,7 @@ impl From<Stored<'_>> for Release {
                 segment,
                 replicated: stored.replicas.on,
                 pages: stored.pages.into_owned(),
+                copies: stored.copies,
                 diffs: stored.diffs.into_owned(),
                 reductions: stored.reductions.into_owned(),
             },
@@ -113,6 +125,10 @@ impl From<Stored<'_>> for Release {
             prefetch: stored.prefetch.into_owned(),
             replicas: stored.replicas.into_owned(),
             feeds: stored.feeds.into_owned(),
+            clock: Clock {
+                hand: stored.hand,
+                look_again: stored.look_again,
+            },
         }
     }
 }

@@ -16,9 +16,9 @@ impl WalkContext<'_, '_> {
                 continue;
             }
             for (_, index) in range.iter() {
+                self.memory.put(self.cx, index, Copy::Frame);
                 let page = self.memory.pages.page(index);
-                (page.copy, page.rights) = (Copy::Frame, Rights::Write);
-                page.blank = true;
+                (page.rights, page.blank) = (Rights::Write, true);
                 let _ = self.memory.pages.begin_twin(index);
             }
             let pages = *range;

@@ -13,35 +13,17 @@ use super::rules::Rules;
 use super::table::Table;
 use crate::event::Event;
 use crate::limits::USE_GUARD;
+use crate::policies::clock::{Clock, LATER, SCAN, SOON, after};
 use crate::shell::Cx;
 use crate::time::Time;
-use crate::timers::Timer;
 use core::time::Duration;
 use pagemesh_wire::peer::Manager;
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, RequestId};
 
-/// Pages that leave while a program waits, at most.
-const BURST: usize = 32;
-
-/// Pages that leave when it is time to look, at most.
-const LONG_BURST: usize = 256;
-
-/// Pages that are looked at for each that is to leave, at most.
-const SCAN: usize = 16;
-
-/// Time between two looks while pages leave ...
-const SOON: Duration = Duration::from_millis(5);
-
-/// ... and while they have nowhere to go.
-const LATER: Duration = Duration::from_secs(1);
-
 /// The clock whose hand goes over the pages, and to whom they may go.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Pressure {
-    /// The page at which the next search for a frame to empty begins.
-    pub(super) hand: PageIndex,
-    /// When to look again for frames to empty.
-    pub(super) look_again: Option<Time>,
+    pub(super) clock: Clock,
     /// Members that sent messages about pages while the frames of this node had a bound: they know the
     /// segment.
     pub(super) met: NodeSet,
@@ -57,54 +39,46 @@ impl Pressure {
 
     /// Empties frames while the node has more than it should, a program waiting.
     pub(super) fn relieve(&mut self, cx: &mut Cx<'_>, memory: &mut Memory) {
-        let in_vain = self.look_again.is_some_and(|due| due > cx.now + SOON);
-        if !in_vain {
-            self.relieve_by(cx, memory, BURST);
-        }
+        let wanted = self.clock.wanted(cx);
+        self.relieve_by(cx, memory, wanted);
     }
 
     /// It may be time to look again.
     pub(super) fn due(&mut self, cx: &mut Cx<'_>, memory: &mut Memory) {
-        if self.look_again.take_if(|due| *due <= cx.now).is_some() {
-            self.relieve_by(cx, memory, LONG_BURST);
-        }
+        let wanted = self.clock.wanted_again(cx);
+        self.relieve_by(cx, memory, wanted);
     }
 
-    fn relieve_by(&mut self, cx: &mut Cx<'_>, memory: &mut Memory, burst: usize) {
-        let excess = cx.shell.memory.excess();
-        if excess == 0 || memory.frames == 0 || memory.hold.until() > cx.now {
+    fn relieve_by(&mut self, cx: &mut Cx<'_>, memory: &mut Memory, wanted: usize) {
+        if wanted == 0 || memory.frames == 0 || memory.hold.until() > cx.now {
             return;
         }
-        let wanted = burst.min(excess as usize);
         let mut left = 0;
         let looked = self.look(&memory.pages, cx.now, wanted * SCAN);
         let allowed = self.receivers(cx, memory.rules, looked.knowing);
         let idle = idle(cx, &allowed);
         let nothing_fits = looked.frames.is_empty();
         if nothing_fits {
-            self.hand = looked.end;
+            self.clock.hand = looked.end;
         }
         for page in looked.frames {
             if left == wanted {
                 break;
             }
-            self.hand = after(page);
+            self.clock.hand = after(page);
             left += usize::from(memory.press_out(cx, page, (&allowed, idle)));
         }
-        if self.look_again.is_none() && cx.shell.memory.excess() > 0 {
-            // Pages that do not fit yet came just now.
-            let soon = left > 0 || nothing_fits;
-            let due = cx.now + if soon { SOON } else { LATER };
-            self.look_again = Some(due);
-            cx.arm(due, Timer::Segment(memory.rules.segment));
-        }
+        // Pages that do not fit yet came just now.
+        let soon = left > 0 || nothing_fits;
+        let wait = if soon { SOON } else { LATER };
+        self.clock.go_on(cx, memory.rules.segment, wait);
     }
 
     /// Looks at pages from where the last search ended: the clock's hand. Pages that came long ago
     /// are met before pages that came just now.
     fn look(&self, table: &Table, now: Time, pages: usize) -> Looked {
-        let behind = table.from(self.hand);
-        let before = table.between(PageIndex(0), self.hand);
+        let behind = table.from(self.clock.hand);
+        let before = table.between(PageIndex(0), self.clock.hand);
         let mut looked = Looked::default();
         for (index, page) in behind.chain(before).take(pages) {
             if page.own.hint.is_valid() {
@@ -143,10 +117,6 @@ struct Looked {
     knowing: NodeSet,
     /// The page behind the last one.
     end: PageIndex,
-}
-
-fn after(page: PageIndex) -> PageIndex {
-    PageIndex(page.0.saturating_add(1))
 }
 
 impl Page {
@@ -235,10 +205,8 @@ mod tests {
 
     #[test]
     fn the_hand_goes_round_and_sees_who_knows_the_segment() {
-        let pressure = Pressure {
-            hand: PageIndex(1),
-            ..Pressure::default()
-        };
+        let mut pressure = Pressure::default();
+        pressure.clock.hand = PageIndex(1);
         let looked = pressure.look(&table(), Time(1), 2);
         assert_eq!(looked.frames, [PageIndex(2)]);
         assert_eq!(looked.end, PageIndex(3));

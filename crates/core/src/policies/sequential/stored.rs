@@ -11,6 +11,7 @@ use super::pressure::Pressure;
 use super::replicas::Replicas;
 use super::rules::Rules;
 use super::table::Table;
+use crate::policies::clock::Clock;
 use crate::prefetch::Prefetch;
 use crate::time::Time;
 use pagemesh_wire::{NodeSet, PageIndex};
@@ -52,8 +53,8 @@ impl Serialize for Sequential {
             prefetch: Cow::Borrowed(&self.memory.prefetch),
             hold: self.memory.hold,
             frames: self.memory.frames,
-            hand: self.pressure.hand,
-            look_again: self.pressure.look_again,
+            hand: self.pressure.clock.hand,
+            look_again: self.pressure.clock.look_again,
             met: Cow::Borrowed(&self.pressure.met),
             feeds: Cow::Borrowed(&self.feeds),
             replicas: Cow::Borrowed(&self.memory.replicas),
@@ -76,8 +77,10 @@ impl From<Stored<'_>> for Sequential {
                 replicas: stored.replicas.into_owned(),
             },
             pressure: Pressure {
-                hand: stored.hand,
-                look_again: stored.look_again,
+                clock: Clock {
+                    hand: stored.hand,
+                    look_again: stored.look_again,
+                },
                 met: stored.met.into_owned(),
             },
             feeds: stored.feeds.into_owned(),

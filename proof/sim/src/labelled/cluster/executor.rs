@@ -150,6 +150,7 @@ impl Driver for Cluster {
         match event {
             Seen::CameAhead { .. } => self.sighted.ahead += 1,
             Seen::Resent {} => self.sighted.resent += 1,
+            Seen::PressedOut { .. } => self.sighted.pressed_out += 1,
             _ => {}
         }
         Ok(())

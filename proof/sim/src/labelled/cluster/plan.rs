@@ -6,6 +6,7 @@ use crate::labelled::program::{After, Part, Shape, Step};
 use crate::network::Weather;
 use crate::plan::{Profile, pace, weather};
 use pagemesh_core::{Pace, Time};
+use pagemesh_wire::PageCount;
 use pagemesh_wire::peer::{Manager, Policy, Spread, Window};
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ pub(in crate::labelled) struct Plan {
     pub(super) traps_late: bool,
     /// A thread hangs if it takes longer.
     pub(super) patience: Time,
+    /// The frames that each host has memory for; none: as many as it wants.
+    pub(super) frames: Option<PageCount>,
 }
 
 impl Plan {
@@ -77,6 +80,7 @@ impl Plan {
             traps_late: true,
             // With 40 % loss a search for a lost token takes seconds.
             patience: Time(PATIENCE.0 * if crashes { 4 } else { 1 }),
+            frames: None,
         }
     }
 
@@ -133,6 +137,16 @@ impl Plan {
         self
     }
 
+    /// In two fifths of all seeds hosts have memory for some pages only. Drawn from a stream of its own,
+    /// too.
+    pub(in crate::labelled) fn with_full_hosts(mut self, seed: u64) -> Self {
+        let mut dice = Dice::stream(seed, "full");
+        if dice.chance(400) {
+            self.frames = Some(PageCount(dice.between(0, 4) as u32));
+        }
+        self
+    }
+
     /// Hosts with one thread each that follows a scenario, without faults. Nodes hold `notices`
     /// write notices at most.
     pub(super) fn of_scenario(
@@ -160,6 +174,7 @@ impl Plan {
             narrow: None,
             traps_late: false,
             patience: Time(u64::MAX),
+            frames: None,
         }
     }
 
