@@ -16,6 +16,7 @@ use pagemesh_core::{At, PageRange, Rights, Source};
 use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_os::uffd::{FaultKind, Outcome};
 use pagemesh_wire::{MappingId, PageIndex, SegmentId};
+use std::sync::LazyLock;
 
 mod prepared;
 mod take;
@@ -56,7 +57,7 @@ pub(crate) enum Fresh {
 const ZEROS: &PageBytes = &[0; PAGE];
 
 /// Zeros for as many pages as one effect may have.
-static MANY_ZEROS: [PageBytes; 64] = [[0; PAGE]; 64];
+static MANY_ZEROS: LazyLock<Vec<PageBytes>> = LazyLock::new(|| vec![[0; PAGE]; 64]);
 const LENGTH: u64 = PAGE as u64;
 
 /// Attempts of a call that the kernel wants repeated.
