@@ -13,7 +13,7 @@ const N3: NodeId = NodeId(3);
 const VIEWS: Policy = Policy::Views { prefix: 32 };
 
 // First bytes of the policy's bodies.
-const WANT: u8 = 4;
+pub(crate) const WANT: u8 = 4;
 const PASS: u8 = 5;
 const REFRESH: u8 = 7;
 const CENSUS: u8 = 10;
@@ -26,7 +26,7 @@ fn body(message: &Message) -> &[u8] {
     }
 }
 
-fn is(message: &Message, tag: u8) -> bool {
+pub(crate) fn is(message: &Message, tag: u8) -> bool {
     body(message).first() == Some(&tag)
 }
 

@@ -1,6 +1,7 @@
 //! Policy `views` with a replica: what a backup does when a holder is gone.
 
 use crate::common::Cluster;
+use crate::views_census::{WANT, is};
 use core::time::Duration;
 use pagemesh_core::{Reply, Request, Source};
 use pagemesh_wire::NodeId;
@@ -12,18 +13,8 @@ const HOLDER: NodeId = NodeId(3);
 const BACKUP: NodeId = NodeId(4);
 
 // First bytes of the policy's bodies.
-const WANT: u8 = 4;
 const KEPT: u8 = 16;
 const RELEASE: u8 = 17;
-
-fn is(message: &Message, tag: u8) -> bool {
-    match message {
-        Message::Policy(said) | Message::PolicyPage(said) => {
-            said.body.bytes().first() == Some(&tag)
-        }
-        _ => false,
-    }
-}
 
 /// The holder has page 0, and its backup keeps it.
 fn cluster() -> Cluster {
