@@ -5,8 +5,8 @@
 //! each sends what it received, once it has it. The first is served here. Any copy is a base from which
 //! a page can be made whole, whoever sends it; what it lacks is requested as diffs.
 //!
-//! A request that is left to a reader is repeated by the node that waits, like any other, and that
-//! repetition is served here.
+//! A reader that has no copy and awaits none says so. A request that is left to a reader and gets lost
+//! is repeated by the node that waits, like any other. Both times the node that waits is served here.
 
 use super::messages::{Body, CopyRequest, CopyRequests};
 use super::say;
