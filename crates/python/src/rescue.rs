@@ -229,10 +229,11 @@ pub fn touched() -> String {
 /// Ends the process by a signal: the access cannot become an exception.
 pub fn end(touched: &str, why: &str) -> ! {
     let words = format!("pagemesh: {touched}. There is no exception: {why}\n");
-    default(libc::SIGBUS);
     // SAFETY: the words are so long; the set is filled in before use.
     unsafe {
         libc::write(2, words.as_ptr().cast(), words.len());
+        // Only now: an access of another thread ends the process from here on.
+        default(libc::SIGBUS);
         let mut signals: libc::sigset_t = std::mem::zeroed();
         libc::sigaddset(&raw mut signals, libc::SIGBUS);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const signals, ptr::null_mut());
