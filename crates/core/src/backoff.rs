@@ -74,10 +74,15 @@ impl Backoff {
         if now < self.due {
             return false;
         }
+        self.repeat(now, pace);
+        true
+    }
+
+    /// The message is sent again; the next wait is twice as long.
+    pub(crate) fn repeat(&mut self, now: Time, pace: &Pace) {
         self.wait = (self.wait * 2).min(pace.resend_ceiling);
         self.due = now + self.wait;
         (self.prolonged, self.repeated) = (Duration::ZERO, true);
-        true
     }
 }
 

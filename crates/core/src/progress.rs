@@ -4,6 +4,11 @@
 //! sent after those that are answered is not lost: it waits its turn, or its answer is under way
 //! behind others. So all requests to a node share one clock, which starts anew with each of its
 //! answers. A request that later ones have overtaken was lost, and waits no longer.
+//!
+//! Under policy `release` a node leaves requests to other readers, which send what they have. As long as
+//! any of those are answered, the others are on their way. They come in about the order of the requests
+//! only, since each reader keeps an order of its own: one is lost if requests that were sent as much
+//! later as it is waited for have been answered.
 
 use crate::time::Time;
 use core::time::Duration;
@@ -16,31 +21,53 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Progress(SortedMap<NodeId, Answered>);
 
 /// The answers of one node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Answered {
     /// When it answered last.
     last: Time,
     /// When the latest request was sent that it has answered.
     sent: Time,
+    /// When another node answered last what was asked of this one.
+    #[serde(default)]
+    elsewhere: Time,
+    /// When the latest request was sent that another node has answered.
+    #[serde(default)]
+    left: Time,
+    /// The last answer was to a request that had been repeated.
+    #[serde(default)]
+    again: bool,
 }
 
 impl Progress {
     /// A node answered a request. `sent` is when that was sent, if it was sent once: an answer to a
     /// repeated request does not show which requests it has overtaken.
     pub(crate) fn answered(&mut self, node: NodeId, now: Time, sent: Option<Time>) {
-        let answered = self.0.entry(node).or_insert(Answered {
-            last: now,
-            sent: Time::ZERO,
-        });
-        answered.last = now;
+        let answered = self.0.entry(node).or_default();
+        (answered.last, answered.again) = (now, sent.is_none());
         answered.sent = answered.sent.max(sent.unwrap_or(Time::ZERO));
     }
 
-    /// Until when a request that was sent to a node at `said` is to be waited for, because the node
-    /// has answered others since.
+    /// Another node answered what was asked of this one, which has left it to that; `sent` as above.
+    pub(crate) fn answered_elsewhere(&mut self, node: NodeId, now: Time, sent: Option<Time>) {
+        let answered = self.0.entry(node).or_default();
+        (answered.elsewhere, answered.again) = (now, sent.is_none());
+        answered.left = answered.left.max(sent.unwrap_or(Time::ZERO));
+    }
+
+    /// Until when a request that was sent to a node at `said` is to be waited for, because others were
+    /// answered since: by that node, or by those to which it leaves requests.
     pub(crate) fn until(&self, node: NodeId, said: Time, wait: Duration) -> Option<Time> {
         let answered = self.0.get(&node)?;
-        (answered.last > said && answered.sent <= said).then(|| answered.last + wait)
+        let here = Some(answered.last).filter(|last| *last > said && answered.sent <= said);
+        let is_left = answered.left <= said + wait;
+        let elsewhere = Some(answered.elsewhere).filter(|last| *last > said && is_left);
+        here.max(elsewhere).map(|last| last + wait)
+    }
+
+    /// Whether a node has answered last what had been asked of it twice: if what was asked at the same
+    /// time has to be asked twice as well, all of that was lost.
+    pub(crate) fn answers_repetitions(&self, node: NodeId) -> bool {
+        self.0.get(&node).is_some_and(|answered| answered.again)
     }
 
     /// A node is gone.
@@ -72,6 +99,20 @@ mod tests {
         assert_eq!(progress.until(NodeId(3), Time(100), WAIT), None);
         progress.gone(NODE);
         assert_eq!(progress, Progress::default());
+    }
+
+    #[test]
+    fn what_is_left_to_others_comes_in_about_the_order_of_requests() {
+        let mut progress = Progress::default();
+        progress.answered(NODE, Time(120), Some(Time(110)));
+        progress.answered_elsewhere(NODE, Time(115), Some(Time(105)));
+        assert_eq!(progress.until(NODE, Time(100), WAIT), Some(Time(125)));
+        progress.answered_elsewhere(NODE, Time(130), None);
+        assert_eq!(progress.until(NODE, Time(115), WAIT), Some(Time(140)));
+        assert_eq!(progress.until(NODE, Time(130), WAIT), None, "silent since");
+        progress.answered_elsewhere(NODE, Time(135), Some(Time(111)));
+        assert_eq!(progress.until(NODE, Time(100), WAIT), None, "lost");
+        assert_eq!(progress.until(NODE, Time(101), WAIT), Some(Time(145)));
     }
 
     #[test]

@@ -273,6 +273,15 @@ impl Cx<'_> {
         }
     }
 
+    /// Another node answered a request to this one, which has left it to that.
+    pub(crate) fn progressed_elsewhere(&mut self, node: NodeId, backoff: &Backoff) {
+        let pace = self.pace();
+        if pace.resend_soonest < pace.resend_first {
+            let sent = backoff.said_once();
+            self.shell.progress.answered_elsewhere(node, self.now, sent);
+        }
+    }
+
     /// As [`Cx::fire`], for a request to these nodes: while each of them goes on answering others
     /// that were sent no later, it is not due.
     pub(crate) fn fire_to(
@@ -330,6 +339,14 @@ impl Cx<'_> {
             self.arm(backoff.due(), timer);
         }
         due
+    }
+
+    /// Resends now what is resent as `backoff` says, and arms the next timer.
+    pub(crate) fn repeat(&mut self, backoff: &mut Backoff, timer: Timer) {
+        self.end(backoff, timer);
+        backoff.repeat(self.now, &self.shell.config.pace);
+        self.emit(Event::Resent {});
+        self.arm(backoff.due(), timer);
     }
 
     /// Sends a message to a member; drops it if the member is gone.

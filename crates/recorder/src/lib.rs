@@ -48,7 +48,7 @@ pub use replay::{Damage, Transition, digest};
 
 /// The format of snapshots: raise it whenever the state of a node changes shape. What one version
 /// hands to another is not a snapshot but a document of its [`schema`].
-pub const FORMAT: u64 = 38;
+pub const FORMAT: u64 = 39;
 
 /// The code that wrote a log: only the same code may replay it.
 pub const FINGERPRINT: u64 = match u64::from_str_radix(env!("PAGEMESH_FINGERPRINT"), 16) {

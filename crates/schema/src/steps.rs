@@ -32,10 +32,12 @@ pub(super) const STEPS: &[Step] = &[
     know_mute_donors,
     answer_purges,
     count_copies,
+    know_who_leaves_requests,
 ];
 
 /// The steps back from the present version, the last one first: they take out what a step added.
 pub(super) const BACK: &[Step] = &[
+    forget_who_leaves_requests,
     drop_no_copies,
     forget_unanswered_purges,
     forget_mute_donors,
@@ -453,6 +455,19 @@ fn drop_no_copies(node: &mut Value) -> Result<(), String> {
     let used = memory.part_mut("used")?;
     let others = used.as_u64().unwrap_or_default();
     *used = others.saturating_sub(counted.get()).into();
+    Ok(())
+}
+
+/// Version 21 knows which nodes leave requests to others: none so far.
+fn know_who_leaves_requests(_: &mut Value) -> Result<(), String> {
+    Ok(())
+}
+
+/// Version 20 asks again, though they are on their way.
+fn forget_who_leaves_requests(node: &mut Value) -> Result<(), String> {
+    remove_beside(node, &["last", "sent"], "elsewhere");
+    remove_beside(node, &["last", "sent"], "left");
+    remove_beside(node, &["last", "sent"], "again");
     Ok(())
 }
 

@@ -11,6 +11,8 @@ use super::program::{Shape, Step};
 use super::{Labelled, Planted, Sighted};
 use crate::dice::Dice;
 use crate::instants::Instants;
+#[cfg(test)]
+use crate::network::Link;
 use crate::network::{Network, legible};
 use crate::small::{self, Check, Log, Queue};
 use pagemesh_core::limits::EARLY;
@@ -250,6 +252,21 @@ impl Cluster {
     }
 
     pub(super) fn run(mut self) -> Result<Sighted, String> {
+        self.go_on()
+    }
+
+    /// Runs it where a page takes so many nanoseconds on the link of each host. Returns the pages that
+    /// each has sent, too.
+    #[cfg(test)]
+    pub(super) fn run_over_links(mut self, page: u64) -> Result<(Sighted, Vec<u64>), String> {
+        let links = self.hosts.iter().map(|_| Link::new(page));
+        self.network.links = links.collect();
+        let sighted = self.go_on()?;
+        let links = self.network.links.iter();
+        Ok((sighted, links.map(|link| link.pages).collect()))
+    }
+
+    fn go_on(&mut self) -> Result<Sighted, String> {
         while let Some(event) = self.queue.next() {
             let at = self.queue.now();
             let result = if at > self.patience && self.end.is_none() {

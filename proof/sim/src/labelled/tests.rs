@@ -445,3 +445,94 @@ fn planted_mistakes_are_found() {
         assert!(found, "{planted:?} goes unnoticed");
     }
 }
+
+/// Pages that one host wrote and many read at once.
+const READ: usize = 512;
+
+/// How several hosts read over links.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    readers: usize,
+    /// Nanoseconds that a page takes on the link of each host.
+    page: u64,
+    /// Lost of a thousand datagrams.
+    loss: u32,
+}
+
+/// How it went.
+#[derive(Debug)]
+struct Read {
+    /// Nanoseconds until all had read all.
+    took: u64,
+    /// Pages that each host sent, as parts of the segment; the writer's first.
+    sent: Vec<f64>,
+    resent: u64,
+}
+
+impl Reading {
+    fn run(self, seed: u64) -> Read {
+        let options = Labelled {
+            seed,
+            profile: Profile::Calm,
+            planted: None,
+            replicas: 0,
+        };
+        let mut dice = crate::dice::Dice::stream(seed, "readers");
+        let plan = super::cluster::Plan::of_readers(&mut dice, (self.readers, READ), self.loss);
+        let cluster = super::cluster::Cluster::of(plan, dice, options);
+        let (sighted, sent) = cluster.run_over_links(self.page).unwrap();
+        let sent = sent.into_iter().map(|pages| pages as f64 / READ as f64);
+        Read {
+            took: sighted.took,
+            sent: sent.collect(),
+            resent: sighted.resent,
+        }
+    }
+}
+
+/// At 1 Gbit/s, 200 and 100 Mbit/s. A copy comes from a reader to which the asked writer has left the
+/// request: as long as such copies come, it is not requested again.
+#[test]
+fn each_page_leaves_its_writer_about_once_under_release() {
+    for page in [34_000, 170_000, 340_000] {
+        let reading = |readers| Reading {
+            readers,
+            page,
+            loss: 0,
+        };
+        let one = reading(1).run(0);
+        for readers in [2, 8] {
+            let read = reading(readers).run(0);
+            let times = read.took as f64 / one.took as f64;
+            println!("{:?}: {times:.2} of one, {read:.2?}", reading(readers));
+            let most = read.sent.iter().copied().fold(0.0, f64::max);
+            assert!(
+                most < 1.15 && read.resent < 20,
+                "{readers}, {page}: {read:?}"
+            );
+            assert!(times < 1.7, "{readers}, {page}: {times:.2} of one");
+        }
+    }
+}
+
+/// Readers request lost pages again; such requests must not multiply.
+#[test]
+fn readers_serve_each_other_where_datagrams_are_lost_under_release() {
+    for page in [34_000, 340_000] {
+        let reading = |readers, loss| Reading {
+            readers,
+            page,
+            loss,
+        };
+        let one = reading(1, 0).run(0);
+        for seed in 0..3 {
+            let read = reading(8, 1).run(seed);
+            let late = read.took.saturating_sub(one.took);
+            println!(
+                "{page} {seed}: {} ms after one, {read:.2?}",
+                late / 1_000_000
+            );
+            assert!(read.sent[0] < 2.0, "{page} {seed}: {read:?}");
+        }
+    }
+}

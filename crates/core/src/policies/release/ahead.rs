@@ -23,6 +23,7 @@ use crate::event::Event;
 use crate::policies::hooks::Who;
 use crate::prefetch::{Ahead, Burst, Prefetch, WillneedRanges, quiet};
 use crate::shell::Cx;
+use crate::time::Time;
 use crate::timers::Timer;
 use pagemesh_wire::peer::Access;
 use pagemesh_wire::{MappingId, NodeId, PageIndex, SegmentId};
@@ -257,6 +258,39 @@ impl Release {
                 cx.arm(look, Timer::Ahead(segment));
             }
         }
+    }
+
+    /// A copy was requested again from a node whose last answer was to such a request, too. So what was
+    /// requested by then is lost, a burst perhaps: it is requested again together. Else a thread that
+    /// walks would wait for the repetition of each page.
+    pub(super) fn repeat_burst(
+        &mut self,
+        cx: &mut Cx<'_>,
+        page: PageIndex,
+        (node, said): (NodeId, Time),
+    ) {
+        if !cx.shell.progress.answers_repetitions(node) {
+            return;
+        }
+        let floor = self.intervals.history.floor();
+        let lost = |miss: &Miss| {
+            let asked = miss.base.is_some_and(|(asked, _)| asked == node);
+            let sent = miss.backoff.said_once();
+            asked && sent.is_some_and(|sent| sent <= said) && floor.covers(&miss.floor)
+        };
+        let near = self.memory.pages.near(page, cx.pace().ahead as usize);
+        let lost = near.filter(|(_, page)| page.miss.as_deref().is_some_and(lost));
+        let mut requests = Requests::many();
+        for page in lost.map(|(page, _)| page).collect::<Vec<_>>() {
+            let timer = self.rules.timer(page);
+            if let Some(miss) = self.memory.pages.miss(page)
+                && let Some((_, request)) = miss.base
+            {
+                cx.repeat(&mut miss.backoff, timer);
+                requests.copy(node, page, request);
+            }
+        }
+        requests.send(cx, self.rules.segment, floor);
     }
 }
 

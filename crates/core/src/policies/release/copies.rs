@@ -173,8 +173,9 @@ impl PageContext<'_, '_> {
         let Some(miss) = self.memory.pages.miss(self.index) else {
             return Outcome::Waits;
         };
-        if asked == from {
-            self.cx.progressed(from, &miss.backoff);
+        match asked == from {
+            true => self.cx.progressed(from, &miss.backoff),
+            false => self.cx.progressed_elsewhere(asked, &miss.backoff),
         }
         if self.intervals.lacks_of_gone(self.cx, &base.applied) {
             // Perhaps the asked node knows more; if not, it will not have this copy any more once

@@ -17,6 +17,7 @@ use crate::backoff::Backoff;
 use crate::effect::{DiffWork, Effect, Source};
 use crate::prefetch::WillneedRanges as _;
 use crate::shell::Cx;
+use crate::time::Time;
 use crate::timers::Timer;
 use core::time::Duration;
 use pagemesh_wire::peer::{DiffName, Refusal};
@@ -57,6 +58,8 @@ pub(super) enum Need {
 pub(super) enum Outcome {
     /// It waits for other nodes.
     Waits,
+    /// It waits, and a copy was requested again from that node, after a request at that time.
+    Repeats(NodeId, Time),
     /// It is whole with these contents, and these diffs.
     Whole(Source, Vec<DiffName>),
     /// It is in its frame already.
@@ -154,6 +157,7 @@ impl PageContext<'_, '_> {
         let Some(miss) = self.memory.pages.miss(self.index) else {
             return Outcome::Waits;
         };
+        let said = miss.backoff.said();
         let asked: Vec<NodeId> = miss.all_asked().collect();
         if !self.cx.fire_to(asked, &mut miss.backoff, timer) {
             return Outcome::Waits;
@@ -165,7 +169,7 @@ impl PageContext<'_, '_> {
         // An answer that is still under way answers the repetition, too.
         let floor = self.copy_floor();
         self.request_copy(floor, (from, request));
-        Outcome::Waits
+        Outcome::Repeats(from, said)
     }
 
     /// Accesses that have waited longer than `patience` fail; the page is still made whole, for
@@ -293,6 +297,7 @@ impl Release {
     pub(super) fn conclude(&mut self, cx: &mut Cx<'_>, page: PageIndex, outcome: Outcome) {
         match outcome {
             Outcome::Waits => {}
+            Outcome::Repeats(node, said) => self.repeat_burst(cx, page, (node, said)),
             Outcome::InFrame => self.serve_faults(cx, page),
             Outcome::Lost(with) => {
                 self.memory.lose(cx, self.rules, page, with);

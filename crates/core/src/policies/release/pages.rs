@@ -74,6 +74,17 @@ impl Pages {
             .map(|(index, page)| (*index, page))
     }
 
+    /// So many known pages from this one on, and as many before it.
+    pub(super) fn near(
+        &self,
+        index: PageIndex,
+        count: usize,
+    ) -> impl Iterator<Item = (PageIndex, &Page)> {
+        let before = self.table.range(..index).rev();
+        let before = before.map(|(index, page)| (*index, page));
+        self.from(index).take(count).chain(before.take(count))
+    }
+
     /// All known pages, in order, beginning behind those before this one.
     pub(super) fn round(&self, first: PageIndex) -> impl Iterator<Item = (PageIndex, &Page)> {
         let before = self.table.range(..first);

@@ -266,6 +266,28 @@ impl Plan {
         Self::of_a_narrow_line(dice, None, how, [stores, loads])
     }
 
+    /// The first host stores to so many pages, and then all others load them, from the first to the last.
+    /// Of a thousand datagrams `loss` are lost.
+    #[cfg(test)]
+    pub(in crate::labelled) fn of_readers(
+        dice: &mut Dice,
+        (readers, pages): (usize, usize),
+        loss: u32,
+    ) -> Self {
+        let mut plan = Self::of_scenario(dice, (readers + 1, 0), (pages, LAZY), None);
+        plan.weather.loss = loss;
+        let barrier = Step::Barrier(readers as u32 + 1);
+        let bytes = || (0..pages).map(|page| page * pagemesh_diff::PAGE);
+        let mut stores: Vec<_> = bytes().map(Step::Fill).collect();
+        stores.extend([barrier, barrier]);
+        let mut loads = vec![barrier];
+        loads.extend(bytes().map(Step::Load));
+        loads.push(barrier);
+        let loads = std::iter::repeat_n(loads, readers);
+        plan.programs = std::iter::once(stores).chain(loads).collect();
+        plan
+    }
+
     /// Both hosts store to all pages, so that each has diffs which the keeper of a page needs when it
     /// is collected.
     #[cfg(test)]
