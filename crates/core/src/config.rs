@@ -47,8 +47,9 @@ pub struct Config {
     #[serde(default)]
     pub program: Program,
     /// Whether this node, when it coordinates, gives numbers up to [`NodeId::LIMIT`], and tells
-    /// members of changes instead of whole views. For the simulator: a daemon's state does not have
-    /// it, and neither a standby nor a disk goes with it (decision 53).
+    /// members of changes instead of whole views; and whether this node's signs of life go by way of a
+    /// relay if there are many members. For the simulator: a daemon's state does not have it, and neither
+    /// a standby nor a disk goes with it (decisions 53, 59).
     #[serde(skip)]
     pub far_numbers: bool,
 }

@@ -105,6 +105,9 @@ pub const WHOLE_AT_ONCE: usize = 128;
 /// Time between two heartbeats of a member.
 pub const HEARTBEAT: Duration = Duration::from_millis(500);
 
+/// The same where a shared store elects the coordinator, which has to be missed soon.
+pub const HEARTBEAT_ELECTED: Duration = Duration::from_millis(250);
+
 /// A member that has been silent for this long is declared dead. The time is generous, because a
 /// host that runs eight nodes on two cores must not lose any of them.
 pub const DEAD_AFTER: Duration = Duration::from_secs(5);
@@ -119,8 +122,13 @@ pub const FORSAKEN: u32 = 12;
 /// as silent.
 pub const ASKED: usize = 32;
 
-/// The same where a shared store elects the coordinator, which has to be missed soon.
-pub const HEARTBEAT_ELECTED: Duration = Duration::from_millis(250);
+/// In a cluster of more members, those of the lowest numbers pass on the signs of life of the others, so
+/// many, each those of its share. That is enough for all numbers that there are.
+pub const RELAYS: usize = 32;
+
+/// A member whose signs of life are not answered for this many heartbeats by way of its relay sends
+/// them to the coordinator itself: that hears it several times before it would declare it dead.
+pub const RELAY_SILENT: u32 = 2;
 
 /// The claim to coordinate may be taken from a node that has not renewed it for this many
 /// heartbeats, where a shared store elects the coordinator.
@@ -246,4 +254,6 @@ const _: () = assert!(RESEND_SOONEST.as_nanos() < RESEND_FIRST.as_nanos());
 const _: () = assert!(RESEND_FIRST.as_nanos() < RESEND_CEILING.as_nanos());
 const _: () = assert!(WINDOW_MIN.as_nanos() < WINDOW_MAX.as_nanos());
 const _: () = assert!(WINDOW_MAX.as_nanos() < RESEND_CEILING.as_nanos());
+const _: () = assert!(RELAYS * (RELAYS + 1) >= pagemesh_wire::NodeId::LIMIT as usize);
+const _: () = assert!(HEARTBEAT.as_nanos() * (RELAY_SILENT as u128 + 4) < DEAD_AFTER.as_nanos());
 const _: () = assert!(HEARTBEAT.as_nanos() * 4 < DEAD_AFTER.as_nanos());

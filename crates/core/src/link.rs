@@ -177,11 +177,16 @@ impl Services {
             Message::HaveReply { call } => {
                 self.calls.acknowledged(Caller { node: from, call });
             }
-            Message::Heartbeat { .. } => {
+            Message::Heartbeat { epoch: known } => {
                 let epoch = cx.shell.view.epoch;
                 cx.send(from, Message::HeartbeatAck { epoch });
+                if self.coordinator.is_some() {
+                    self.knows_epoch(cx, from, known);
+                }
             }
             Message::HeartbeatAck { .. } => self.membership.heard(cx, from),
+            Message::Signs { epoch, sent, of } => self.signs_came(cx, from, (epoch, sent), &of),
+            Message::SignsHeard { sent, of } => self.membership.signs_heard(cx, from, sent, &of),
             Message::Expelled => self.expelled(cx),
             Message::Runs { epoch, program } => self.told_program(cx, from, epoch, program),
             other => unreachable!("handled before: {other:?}"),

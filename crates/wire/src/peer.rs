@@ -6,7 +6,7 @@
 //! diffs ([`Diffs`]). Variants are only ever appended; anything else raises [`PROTOCOL_VERSION`](crate::header::PROTOCOL_VERSION),
 //! and the encoding before is kept ([`version_4`]).
 
-use crate::{CallId, Incarnation, PAGE_SIZE, Program};
+use crate::{CallId, Incarnation, NodeSet, PAGE_SIZE, Program};
 use core::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
@@ -185,6 +185,23 @@ pub enum Message {
         epoch: u64,
         /// The program.
         program: Program,
+    },
+    /// In a cluster with far numbers, instead of [`Message::Heartbeat`]: a member to its relay, and
+    /// a relay to the coordinator with those whose signs of life it passes on (decision 59).
+    Signs {
+        /// The epoch that the sender knows.
+        epoch: u64,
+        /// When it left, by the sender's clock, in nanoseconds.
+        sent: u64,
+        /// Members whose signs have come to the sender since its last ones.
+        of: NodeSet,
+    },
+    /// The answer, the same way back.
+    SignsHeard {
+        /// When the signs left that it answers.
+        sent: u64,
+        /// Those of them who live, as the coordinator knows.
+        of: NodeSet,
     },
 }
 

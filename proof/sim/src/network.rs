@@ -72,7 +72,7 @@ impl Link {
 
     /// How long a datagram that is sent now waits behind those before it, and takes itself.
     fn queue(&mut self, now: Time, kind: &str) -> u64 {
-        let has_page = matches!(kind, "Data" | "Pass" | "PolicyPage");
+        let has_page = matches!(kind, "Data" | "Pass" | "PolicyPage" | "CopyReply");
         self.pages += u64::from(has_page);
         let takes = if has_page { self.page } else { self.page / 40 };
         self.left = Time(now.0.max(self.left.0) + takes);
@@ -299,6 +299,8 @@ pub(crate) fn kind(message: &Message) -> &'static str {
         Message::Resume(_) => "Resume",
         Message::Resumed(_) => "Resumed",
         Message::Runs { .. } => "Runs",
+        Message::Signs { .. } => "Signs",
+        Message::SignsHeard { .. } => "SignsHeard",
     }
 }
 
@@ -315,7 +317,8 @@ pub(crate) fn legible(message: &Message) -> String {
 
 /// True if a message only shows that its sender lives.
 pub(crate) fn is_sign_of_life(kind: &str) -> bool {
-    matches!(kind, "Heartbeat" | "HeartbeatAck" | "Runs")
+    let signs = ["Heartbeat", "HeartbeatAck", "Runs", "Signs", "SignsHeard"];
+    signs.contains(&kind)
 }
 
 #[cfg(test)]

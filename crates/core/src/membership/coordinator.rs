@@ -1,6 +1,5 @@
 //! The coordinator's side of membership: admission, heartbeats, declaring members dead.
 
-use super::changes::Changes;
 use super::name_check::NameChecks;
 use crate::control::{HeldAnswer, StandbyLog, next_number};
 use crate::directory::Directory;
@@ -36,9 +35,6 @@ pub(crate) struct Coordinator {
     pub(crate) standby_knows: u64,
     /// Finds out which numbers may be given again.
     pub(crate) checks: NameChecks,
-    /// What members are told of each other, in a cluster with far numbers.
-    #[serde(skip)]
-    pub(crate) changes: Changes,
 }
 
 /// An admission of which the host has not been told.
@@ -79,7 +75,6 @@ impl Coordinator {
     pub(crate) fn member_gone(&mut self, node: NodeId) {
         self.welcomes.retain(|one| one.node != node);
         self.checks.member_gone(node);
-        self.changes.member_gone(node);
     }
 
     /// Members whose hosts have not been told of their admission.

@@ -113,46 +113,19 @@ impl Coordinator {
     }
 
     /// A member has answered to the view of this epoch, perhaps with the lives that it names. If it
-    /// is the standby, hosts that were admitted by then may hear of it. Returns what it is to be told
-    /// of others.
+    /// is the standby, hosts that were admitted by then may hear of it.
     pub(crate) fn view_known(
         &mut self,
         cx: &mut Cx<'_>,
         disk: &DiskLog,
         (from, epoch): (NodeId, u64),
         reply: &peer::Reply,
-    ) -> Option<Step> {
+    ) {
         self.checks.told(from, reply);
         if cx.shell.view.standby == from {
             self.standby_knows = self.standby_knows.max(epoch);
             self.send_welcomes(cx, disk);
         }
-        if !cx.shell.config.far_numbers || !cx.is_alive(from) {
-            return None;
-        }
-        let taken = !matches!(reply, peer::Reply::Refused(_));
-        self.changes.answered(from, epoch, taken);
-        self.tell_change(cx, from)
-    }
-
-    /// Tells a member what it does not know of the others, unless it has been told something that
-    /// it has not answered yet.
-    pub(crate) fn tell_change(&mut self, cx: &Cx<'_>, node: NodeId) -> Option<Step> {
-        let change = self.changes.next_for(node, &cx.shell.view)?;
-        let then = OnReply::KnowsView(change.view.epoch);
-        Some(Step::Call(
-            node,
-            Call::MembersChange(Box::new(change)),
-            then,
-        ))
-    }
-
-    /// Tells all members what is new since this view.
-    pub(crate) fn tell_changes(&mut self, cx: &Cx<'_>, before: &MemberView) -> Vec<Step> {
-        self.changes.note(before, &cx.shell.view);
-        let peers = cx.shell.peers();
-        let told = peers.iter().filter_map(|node| self.tell_change(cx, node));
-        told.collect()
     }
 
     /// Tells hosts of their admission that standby and disk know of.

@@ -44,8 +44,19 @@ impl Doubt {
     /// The coordinator answered a heartbeat, and no dead node gets an answer: all that came before
     /// the heartbeat left is beyond doubt.
     pub(crate) fn answered(&mut self) {
-        self.confirmed = self.sent;
+        self.confirmed = self.confirmed.max(self.sent);
         self.since = self.since.filter(|since| *since >= self.sent);
+    }
+
+    /// The coordinator has heard the sign of life that this node sent then. Returns whether that is
+    /// news.
+    pub(crate) fn heard(&mut self, now: Time, sent: Time) -> bool {
+        let is_news = sent > self.confirmed && sent <= now;
+        if is_news {
+            self.confirmed = sent;
+            self.since = self.since.filter(|since| *since >= sent);
+        }
+        is_news
     }
 
     /// A message of another member arrived.
@@ -70,6 +81,8 @@ pub(crate) fn tells_programs(message: &Message) -> bool {
         | Message::HeartbeatAck { .. }
         | Message::Expelled
         | Message::Runs { .. }
+        | Message::Signs { .. }
+        | Message::SignsHeard { .. }
         | Message::Ask(_)
         | Message::AskMany(_)
         | Message::SendCopies(_)
@@ -131,5 +144,18 @@ mod tests {
         assert!(!doubt.is_justified(), "it was alive at 16 s");
         doubt.came(at(19), &pace, &NEWS);
         assert!(!doubt.is_justified());
+    }
+
+    #[test]
+    fn an_answer_with_the_time_of_its_sign_clears_what_came_before_that() {
+        let pace = Pace::default();
+        let mut doubt = Doubt::begin(at(10));
+        doubt.came(at(15), &pace, &NEWS);
+        assert!(doubt.heard(at(16), at(14)) && doubt.is_justified());
+        assert!(!doubt.heard(at(16), at(14)), "no news");
+        assert!(!doubt.heard(at(16), at(17)), "not sent yet");
+        assert!(doubt.heard(at(18), at(16)) && !doubt.is_justified());
+        doubt.came(at(19), &pace, &NEWS);
+        assert!(!doubt.is_justified(), "it was alive at 16 s");
     }
 }

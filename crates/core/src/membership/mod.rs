@@ -9,6 +9,7 @@ mod doubt;
 mod endings;
 mod name_check;
 mod promises;
+mod relays;
 mod senders;
 mod upgrade;
 mod views;
@@ -19,8 +20,9 @@ use pagemesh_sorted::SortedMap;
 pub(crate) use promises::taken;
 pub(crate) use senders::SentBy;
 pub(crate) use upgrade::{Upgrade, knows_programs, with_known_programs};
-pub(crate) use views::{ViewNews, changed, follow_view, without_unheard};
+pub(crate) use views::{ViewNews, follow_view, without_unheard};
 
+use self::relays::Relay;
 use crate::backoff::Backoff;
 use crate::config::Start;
 use crate::effect::Effect;
@@ -91,6 +93,9 @@ pub(crate) struct Membership {
     /// What this node says of its program.
     #[serde(default)]
     pub(crate) upgrade: Upgrade,
+    /// What this node passes on to others, in a cluster with far numbers.
+    #[serde(skip)]
+    relay: Relay,
 }
 
 impl Membership {
@@ -108,6 +113,7 @@ impl Membership {
             told_names: 0,
             forgotten: NodeSet::EMPTY,
             upgrade: Upgrade::default(),
+            relay: Relay::default(),
         }
     }
 
@@ -231,6 +237,7 @@ impl Membership {
     pub(crate) fn admitted(&mut self, cx: &mut Cx<'_>, welcome: Welcome) {
         self.standing = Standing::Member;
         self.upgrade = Upgrade::default();
+        self.relay = Relay::default();
         self.coordinator_heard = cx.now;
         self.doubt = Doubt::begin(cx.now);
         cx.shell.me = welcome.node;
@@ -388,8 +395,7 @@ impl Membership {
         let (epoch, coordinator) = (cx.shell.view.epoch, cx.coordinator());
         let coordinates = coordinator == cx.me();
         if !coordinates {
-            self.doubt.sent(cx.now);
-            cx.send(coordinator, Message::Heartbeat { epoch });
+            self.say_alive(cx);
         }
         let silent = self.coordinator_silent(cx);
         if silent {

@@ -6,7 +6,7 @@ use crate::caller::Caller;
 use crate::directory::no_names;
 use crate::effect::{Effect, Reply};
 use crate::event::Event;
-use crate::membership::{Coordinator, Standing, changed};
+use crate::membership::{Coordinator, Standing};
 use crate::on_reply::OnReply;
 use crate::policies::Gone;
 use crate::segments::close;
@@ -175,19 +175,7 @@ impl Services {
                 }
                 self.tell_names(cx)
             }
-            Call::MembersChange(change) => {
-                let more = change.more;
-                match changed(&cx.shell.view, from, *change) {
-                    Err(why) => return peer::Reply::Refused(why),
-                    Ok(Some(view)) => self.members_changed(cx, view),
-                    Ok(None) => {}
-                }
-                // Only the last part may have a new generation.
-                match more {
-                    true => peer::Reply::Done,
-                    false => self.tell_names(cx),
-                }
-            }
+            Call::MembersChange(change) => self.told_change(cx, from, *change),
             Call::Log(decisions) => self.copy.log_arrived(cx, &mut self.disk, from, decisions),
             Call::TakeOver { term } => {
                 let coordinates = self.coordinator.is_some();
@@ -325,9 +313,11 @@ impl Services {
                 self.follow(cx, steps.unwrap_or_default());
             }
             OnReply::KnowsView(epoch) => {
-                let coordinator = self.coordinator.as_mut();
-                let told =
-                    coordinator.and_then(|of| of.view_known(cx, &self.disk, (from, epoch), &reply));
+                if let Some(coordinator) = &mut self.coordinator {
+                    coordinator.view_known(cx, &self.disk, (from, epoch), &reply);
+                }
+                let membership = &mut self.membership;
+                let told = membership.change_answered(cx, (from, epoch), &reply);
                 self.follow(cx, told);
             }
             OnReply::Promised(term) => self.promised(cx, (from, term), reply),

@@ -8,9 +8,9 @@ use crate::membership::{Standing, Verdict, ViewNews, follow_view, without_unhear
 use crate::on_reply::OnReply;
 use crate::policies::Gone;
 use crate::shell::Cx;
-use pagemesh_wire::peer::{self, Call, MemberView, Refusal};
+use pagemesh_wire::peer::{self, Call, MemberView, Message, Refusal, ViewChange};
 use pagemesh_wire::sysv;
-use pagemesh_wire::{NodeId, SegmentId};
+use pagemesh_wire::{NodeId, NodeSet, SegmentId};
 
 impl Services {
     pub(crate) fn join(&mut self, cx: &mut Cx<'_>, from: Sender, version: u8, join: &peer::Join) {
@@ -32,15 +32,71 @@ impl Services {
         let before = far.then(|| cx.shell.view.clone());
         self.members_changed(cx, view);
         if let Some(before) = before {
-            let coordinator = self.coordinator.as_mut();
-            let told = coordinator.map(|of| of.tell_changes(cx, &before));
-            return self.follow(cx, told.unwrap_or_default());
+            let told = self.membership.tell_changes(cx, &before);
+            return self.follow(cx, told);
         }
         // It may have changed more: a standby that is gone is named no longer.
         let view = cx.shell.view.clone();
         for node in cx.shell.peers().iter() {
             let then = OnReply::KnowsView(view.epoch);
             self.call(cx, node, Call::Members(view.clone()), then);
+        }
+    }
+
+    /// Members have changed, in a cluster with far numbers.
+    pub(super) fn told_change(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        change: ViewChange,
+    ) -> peer::Reply {
+        // Only the last part of what a coordinator tells may have a new generation.
+        let asks_names = !change.more && from == cx.coordinator();
+        match self.membership.told_change(cx, from, change) {
+            Err(why) => return peer::Reply::Refused(why),
+            Ok(None) => {}
+            Ok(Some(view)) => {
+                let before = cx.shell.view.epoch;
+                self.members_changed(cx, view);
+                let told = self.membership.tell_on(cx, before);
+                self.follow(cx, told);
+            }
+        }
+        match asks_names {
+            true => self.tell_names(cx),
+            false => peer::Reply::Done,
+        }
+    }
+
+    /// Signs of life of a member and of those whose signs it passes on.
+    pub(crate) fn signs_came(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        (epoch, sent): (u64, u64),
+        of: &NodeSet,
+    ) {
+        if !cx.shell.config.far_numbers {
+            return cx.emit(Event::Stale {});
+        }
+        match &mut self.coordinator {
+            Some(coordinator) => {
+                let of = of.intersection(&cx.shell.alive);
+                for node in of.iter() {
+                    coordinator.heard(node, cx.now);
+                }
+                cx.send(from, Message::SignsHeard { sent, of });
+            }
+            None => self.membership.sign_came(from, sent),
+        }
+        self.knows_epoch(cx, from, epoch);
+    }
+
+    /// A member tells the coordinator, or its relay, which view it knows.
+    pub(crate) fn knows_epoch(&mut self, cx: &mut Cx<'_>, node: NodeId, epoch: u64) {
+        if cx.shell.config.far_numbers {
+            let told = self.membership.knows_epoch(cx, node, epoch);
+            self.follow(cx, told);
         }
     }
 
@@ -91,6 +147,7 @@ impl Services {
             self.conditions.home_died(node);
         }
         cx.shell.progress.gone(node);
+        self.membership.member_gone(node);
         // Its keys are free before anything else is done.
         self.sysv.register.member_gone(node);
         for then in self.calls.member_gone(node) {

@@ -291,6 +291,8 @@ samples! {
         Heartbeat: Message::Heartbeat { epoch: 3 };
         HeartbeatAck: Message::HeartbeatAck { epoch: 3 };
         Expelled: Message::Expelled;
+        Signs: Message::Signs { epoch: 3, sent: 300, of: [NodeId(3), NodeId(4)].into_iter().collect() };
+        SignsHeard: Message::SignsHeard { sent: 300, of: NodeSet::only(NodeId(3)) };
         Locate: Message::Locate(Locate { subject: page(), request: RequestId(300), epoch: 4 });
         Located: Message::Located(Located {
             subject: page(), request: RequestId(300), version: Version(6), owner: NodeId(2), spare: Spare::Copy,

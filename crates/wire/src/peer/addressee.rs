@@ -60,6 +60,8 @@ impl Message {
             | Self::Resume(_)
             | Self::Resumed(_)
             | Self::Runs { .. }
+            | Self::Signs { .. }
+            | Self::SignsHeard { .. }
             | Self::PassAckMany(_) => Addressee::Node,
         }
     }
