@@ -58,6 +58,8 @@ pub(crate) struct Link {
     left: Time,
     /// Pages that left.
     pub(crate) pages: u64,
+    /// Nanoseconds that a datagram waits at most; others are dropped.
+    longest: u64,
 }
 
 #[cfg(test)]
@@ -67,16 +69,26 @@ impl Link {
             page,
             left: Time(0),
             pages: 0,
+            longest: u64::MAX,
         }
     }
 
-    /// How long a datagram that is sent now waits behind those before it, and takes itself.
-    fn queue(&mut self, now: Time, kind: &str) -> u64 {
+    /// Where a datagram waits for so long at most.
+    pub(crate) fn bounded(self, longest: u64) -> Self {
+        Self { longest, ..self }
+    }
+
+    /// How long a datagram that is sent now waits behind those before it, and takes itself; none if it is
+    /// dropped.
+    fn queue(&mut self, now: Time, kind: &str) -> Option<u64> {
+        if self.left.0.saturating_sub(now.0) > self.longest {
+            return None;
+        }
         let has_page = matches!(kind, "Data" | "Pass" | "PolicyPage" | "CopyReply");
         self.pages += u64::from(has_page);
         let takes = if has_page { self.page } else { self.page / 40 };
         self.left = Time(now.0.max(self.left.0) + takes);
-        self.left.0 - now.0
+        Some(self.left.0 - now.0)
     }
 }
 
@@ -212,9 +224,11 @@ impl Network {
         let far: u64 = far.map(|(_, nanos)| nanos).sum();
         let far = far + self.queue(now, from);
         #[cfg(test)]
-        let far = match self.links.get_mut(from) {
-            Some(link) => far + link.queue(now, kind),
-            None => far,
+        let queued = self.links.get_mut(from).map(|link| link.queue(now, kind));
+        #[cfg(test)]
+        let (lost, far) = match queued {
+            Some(queued) => (lost || queued.is_none(), far + queued.unwrap_or(0)),
+            None => (lost, far),
         };
         let (first, second) = (far + self.delay(), far + self.delay());
         if self.canary == Some(Canary::PassAckLost) && matches!(kind, "PassAck" | "PassAckMany") {

@@ -255,11 +255,10 @@ impl Cluster {
         self.go_on()
     }
 
-    /// Runs it where a page takes so many nanoseconds on the link of each host. Returns the pages that
-    /// each has sent, too.
+    /// Runs it where each host has such a link. Returns the pages that each has sent, too.
     #[cfg(test)]
-    pub(super) fn run_over_links(mut self, page: u64) -> Result<(Sighted, Vec<u64>), String> {
-        let links = self.hosts.iter().map(|_| Link::new(page));
+    pub(super) fn run_over_links(mut self, link: &Link) -> Result<(Sighted, Vec<u64>), String> {
+        let links = self.hosts.iter().map(|_| link.clone());
         self.network.links = links.collect();
         let sighted = self.go_on()?;
         let links = self.network.links.iter();

@@ -457,6 +457,8 @@ struct Reading {
     page: u64,
     /// Lost of a thousand datagrams.
     loss: u32,
+    /// Nanoseconds that a datagram waits for its link at most; others are lost.
+    longest: u64,
 }
 
 /// How it went.
@@ -480,7 +482,8 @@ impl Reading {
         let mut dice = crate::dice::Dice::stream(seed, "readers");
         let plan = super::cluster::Plan::of_readers(&mut dice, (self.readers, READ), self.loss);
         let cluster = super::cluster::Cluster::of(plan, dice, options);
-        let (sighted, sent) = cluster.run_over_links(self.page).unwrap();
+        let link = crate::network::Link::new(self.page).bounded(self.longest);
+        let (sighted, sent) = cluster.run_over_links(&link).unwrap();
         let sent = sent.into_iter().map(|pages| pages as f64 / READ as f64);
         Read {
             took: sighted.took,
@@ -499,6 +502,7 @@ fn each_page_leaves_its_writer_about_once_under_release() {
             readers,
             page,
             loss: 0,
+            longest: u64::MAX,
         };
         let one = reading(1).run(0);
         for readers in [2, 8] {
@@ -523,6 +527,7 @@ fn readers_serve_each_other_where_datagrams_are_lost_under_release() {
             readers,
             page,
             loss,
+            longest: u64::MAX,
         };
         let one = reading(1, 0).run(0);
         for seed in 0..3 {
@@ -535,4 +540,26 @@ fn readers_serve_each_other_where_datagrams_are_lost_under_release() {
             assert!(read.sent[0] < 2.0, "{page} {seed}: {read:?}");
         }
     }
+}
+
+/// A link drops what would wait for longer than a burst of 30 pages takes.
+#[test]
+fn readers_serve_each_other_over_links_with_short_queues_under_release() {
+    let read = |readers| {
+        let reading = Reading {
+            readers,
+            page: 340_000,
+            loss: 0,
+            longest: 10_000_000,
+        };
+        reading.run(0)
+    };
+    let (one, all) = (read(1), read(8));
+    let times = all.took as f64 / one.took as f64;
+    println!("{times:.2} of one, {one:.2?}, {all:.2?}");
+    assert!(one.resent > 0, "the control: nothing was dropped");
+    assert!(
+        all.sent[0] < 1.6 && times < 3.0,
+        "{times:.2} of one, {all:?}"
+    );
 }
