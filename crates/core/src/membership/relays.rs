@@ -93,17 +93,10 @@ impl Membership {
     /// Says that this node lives, and that those do whose signs it passes on.
     pub(super) fn say_alive(&mut self, cx: &mut Cx<'_>) {
         let (epoch, sent, coordinator) = (cx.shell.view.epoch, cx.now.0, cx.coordinator());
-        let relay = Relays::of(cx).of_member(cx.me());
-        let mut of = self.relay.pass_on(sent);
-        if let Some(relay) = relay {
-            // Whoever takes this node for a relay knows other members than this node.
-            of = NodeSet::EMPTY;
-            let signs = Message::Signs {
-                epoch,
-                sent,
-                of: NodeSet::EMPTY,
-            };
-            cx.send(relay, signs);
+        let of = self.relay.pass_on(sent);
+        if let Some(relay) = Relays::of(cx).of_member(cx.me()) {
+            let of = NodeSet::EMPTY;
+            cx.send(relay, Message::Signs { epoch, sent, of });
             if cx.now - self.coordinator_heard <= cx.pace().heartbeat * RELAY_SILENT {
                 return;
             }
@@ -146,8 +139,8 @@ impl Membership {
         self.relay.came.remove(&node);
     }
 
-    /// At the coordinator: the view has changed from this one. Who has a relay hears of it there,
-    /// unless it knows nobody yet, or is to answer.
+    /// At the coordinator: the view has changed from this one. A member with a relay hears of it there,
+    /// unless it knows no other member yet, or has to answer.
     pub(crate) fn tell_changes(&mut self, cx: &Cx<'_>, before: &MemberView) -> Vec<Step> {
         let view = &cx.shell.view;
         let (relays, me) = (Relays::of(cx), cx.me());
