@@ -532,12 +532,11 @@ fn readers_serve_each_other_where_datagrams_are_lost_under_release() {
         let one = reading(1, 0).run(0);
         for seed in 0..3 {
             let read = reading(8, 1).run(seed);
-            let late = read.took.saturating_sub(one.took);
-            println!(
-                "{page} {seed}: {} ms after one, {read:.2?}",
-                late / 1_000_000
-            );
-            assert!(read.sent[0] < 2.0, "{page} {seed}: {read:?}");
+            let late = read.took.saturating_sub(one.took) / 1_000_000;
+            println!("{page} {seed}: {late} ms after one, {read:.2?}");
+            // A burst that is lost takes two repetitions, not one for each of its pages.
+            let few = read.sent[0] < 1.5 && late < 250;
+            assert!(few, "{page} {seed}: {late} ms after one, {read:?}");
         }
     }
 }
