@@ -371,6 +371,18 @@ impl Effects {
         self.all.drain(..)
     }
 
+    /// Takes out all effects, and returns the messages that are sent, and to which nodes.
+    #[cfg(test)]
+    pub(crate) fn drain_sent(&mut self) -> Vec<(NodeId, Message)> {
+        let sent = self.drain().filter_map(|effect| match effect {
+            Effect::Send {
+                header, message, ..
+            } => Some((header.to, *message)),
+            _ => None,
+        });
+        sent.collect()
+    }
+
     /// The effects from now on are those of the next input.
     pub(crate) fn next_input(&mut self) {
         self.inputs += 1;

@@ -153,9 +153,7 @@ impl Membership {
             all || by_me || !changes.has_told(*node)
         });
         let told: Vec<_> = told.collect();
-        told.into_iter()
-            .filter_map(|node| self.tell(cx, node))
-            .collect()
+        self.tell_each(cx, told)
     }
 
     /// A node tells of a change: the view that it leads to, if that is news.
@@ -193,9 +191,7 @@ impl Membership {
         let peers = cx.shell.peers();
         let told = peers.iter().filter(|node| relays.teller(*node) == me);
         let told: Vec<_> = told.filter(|node| changes.knows(*node, before)).collect();
-        told.into_iter()
-            .filter_map(|node| self.tell(cx, node))
-            .collect()
+        self.tell_each(cx, told)
     }
 
     /// A member says that it knows the view of this epoch. It is told what it lacks, unless that may be
@@ -223,6 +219,11 @@ impl Membership {
         (more || by_me).then(|| self.tell(cx, node)).flatten()
     }
 
+    fn tell_each(&mut self, cx: &Cx<'_>, nodes: Vec<NodeId>) -> Vec<Step> {
+        let told = nodes.into_iter().filter_map(|node| self.tell(cx, node));
+        told.collect()
+    }
+
     /// Tells a member what it does not know of the others, unless it has been told something that
     /// it has not answered yet.
     fn tell(&mut self, cx: &Cx<'_>, node: NodeId) -> Option<Step> {
@@ -236,7 +237,7 @@ impl Membership {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::effect::{Effect, Effects};
+    use crate::effect::Effects;
     use crate::shell::Shell;
     use core::time::Duration;
     use pagemesh_wire::peer::Health;
@@ -285,13 +286,7 @@ mod tests {
                     effects: &mut effects,
                 },
             );
-            let sent = effects.drain().filter_map(|effect| match effect {
-                Effect::Send {
-                    header, message, ..
-                } => Some((header.to, *message)),
-                _ => None,
-            });
-            sent.collect()
+            effects.drain_sent()
         }
 
         fn after(&mut self, ms: u64) -> u64 {

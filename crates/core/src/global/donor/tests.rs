@@ -62,13 +62,7 @@ impl Bench {
             effects: &mut effects,
         };
         work(&mut self.donor, &mut cx, &mut self.files);
-        let sent = effects.drain().filter_map(|effect| match effect {
-            Effect::Send {
-                header, message, ..
-            } => Some((header.to, *message)),
-            _ => None,
-        });
-        sent.collect()
+        effects.drain_sent()
     }
 
     fn put(&mut self, put: Put) -> Vec<(NodeId, Message)> {
