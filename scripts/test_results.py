@@ -6,6 +6,7 @@ Reads `python`, `doctor` and every `cargo-LANE` of a folder. A test that did not
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,8 @@ from typing import NamedTuple
 
 # How much of what a failed test said is repeated at the end.
 LINES_OF_A_FAILURE = 25
+# Tests start in the order of their names, so those under way as a program ended are the first without a result.
+TESTS_UNDER_WAY = 12
 
 
 class Results(NamedTuple):
@@ -47,6 +50,45 @@ def failures_of_cargo(log: str) -> dict[str, list[str]]:
             stack = False
             said.setdefault(name, []).append(line)
     return {name: lines[-LINES_OF_A_FAILURE:] for name, lines in said.items()}
+
+
+def ended_early(log: str) -> dict[str, list[str]]:
+    """What each test program without a `test result` line said last, and how it ended. No stacks."""
+    last: list[str] = []
+    said: dict[str, list[str]] = {}
+    counted = False
+    for line in log.splitlines():
+        if re.match(r"running \d+ tests?$|test result: ", line):
+            last, counted = [], line.startswith("test result: ")
+        elif ended := re.match(r"\s*process didn't exit successfully: `(.*)` \((.*)\)$", line):
+            if not counted:
+                said[test_program(ended[1])] = [*last[-LINES_OF_A_FAILURE:], ended[2]]
+        elif line.strip() and not re.match(r"test \S+ \.\.\. |\s+(\d+:|at) |Caused by:|error: test failed", line):
+            last.append(line)
+    return said
+
+
+def test_program(command: str) -> str:
+    """The program in a command that has its runner before it, and arguments after it."""
+    words = command.split()
+    return next((word for word in words if "/deps/" in word), words[0])
+
+
+def without_result(program: str, log: str) -> list[str]:
+    """The tests of a program that did not end: the first of them were under way."""
+    listed = subprocess.run([program, "--list", "--format", "terse"], capture_output=True, text=True, check=False)
+    names = re.findall(r"^(\S+): test$", listed.stdout, re.M)
+    ended = set(re.findall(r"^test (\S+) \.\.\. \w+", log, re.M))
+    return [name for name in names if name not in ended]
+
+
+def of_ended_early(log: str) -> Results:
+    """A program that ended before its tests counts as one failure, and names those that were under way."""
+    said = ended_early(log)
+    for program, lines in said.items():
+        lost = without_result(program, log)
+        lines.append(f"{len(lost)} tests have no result, the first: {' '.join(lost[:TESTS_UNDER_WAY])}")
+    return Results(0, len(said), {}, said)
 
 
 def of_cargo(log: str) -> Results:
@@ -115,7 +157,7 @@ def main(logs: Path) -> int:
 
     results = of_pytest(read("python"))
     for log in sorted(logs.glob("cargo-*")):
-        results = results.and_also(of_cargo(read(log.name)))
+        results = results.and_also(of_cargo(read(log.name))).and_also(of_ended_early(read(log.name)))
     lacking = settings(read("doctor"))
     print("\n".join(report(results, lacking)), flush=True)
     return 1 if results.failed or (results.skipped and lacking) else 0

@@ -56,6 +56,31 @@ test result: FAILED. 2 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out; 
 test result: ok. 10 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
 """
 
+# A test that ends its whole program, and one that fails without that.
+DEAD = """
+running 3 tests
+test one ... ok
+
+thread 'three' (9) panicked at tests/bad.rs:7:5:
+4 of 5 came
+stack backtrace:
+   0: __rustc::rust_begin_unwind
+             at /rustc/library/std/src/panicking.rs:689:5
+
+SIGBUS: a lost page was touched in the test three
+error: test failed, to rerun pass `-p pagemesh-tests --test cluster`
+
+Caused by:
+  process didn't exit successfully: `lane cluster {program} --show-output` (signal: 7, SIGBUS: access to undefined memory)
+running 1 test
+test other ... FAILED
+test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
+error: test failed, to rerun pass `-p pagemesh-tests --lib`
+
+Caused by:
+  process didn't exit successfully: `lane cluster target/deps/other --show-output` (exit status: 101)
+"""
+
 PYTEST = """
 FAILED python/tests/test_arrays.py::test_sums - assert 3 == 4
 SKIPPED [2] python/tests/test_arrays.py:291: could not import 'torch': No module named 'torch'
@@ -67,6 +92,23 @@ SKIPPED [1] python/tests/conftest.py:72: `pagemesh doctor` says: page faults
 def test_tests_of_cargo_that_did_nothing_are_named(results):
     found = results.of_cargo(CARGO)
     assert found[:3] == (11, 1, {"two": "needs root to become somebody else", "long": "takes an hour"})
+
+
+def test_a_program_that_ended_early_is_a_failure_with_its_last_words(results, tmp_path):
+    program = tmp_path / "deps" / "cluster"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nprintf 'one: test\\ntwo: test\\nthree: test\\n'\n")
+    program.chmod(0o755)
+    found = results.of_ended_early(DEAD.replace("{program}", str(program)))
+    last = [
+        "thread 'three' (9) panicked at tests/bad.rs:7:5:",
+        "4 of 5 came",
+        "stack backtrace:",
+        "SIGBUS: a lost page was touched in the test three",
+        "signal: 7, SIGBUS: access to undefined memory",
+        "2 tests have no result, the first: two three",
+    ]
+    assert found == (0, 1, {}, {str(program): last})
 
 
 def test_failed_tests_of_cargo_say_why_at_the_end_without_their_stack(results):
