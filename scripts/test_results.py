@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 # How much of what a failed test said is repeated at the end.
 LINES_OF_A_FAILURE = 25
+# A program that ended early says what the daemons of the tests under way said last.
+LINES_OF_AN_END = 200
 # Tests start in the order of their names, so those under way as a program ended are the first without a result.
 TESTS_UNDER_WAY = 12
 
@@ -62,7 +64,7 @@ def ended_early(log: str) -> dict[str, list[str]]:
             last, counted = [], line.startswith("test result: ")
         elif ended := re.match(r"\s*process didn't exit successfully: `(.*)` \((.*)\)$", line):
             if not counted:
-                said[test_program(ended[1])] = [*last[-LINES_OF_A_FAILURE:], ended[2]]
+                said[test_program(ended[1])] = [*last[-LINES_OF_AN_END:], ended[2]]
         elif line.strip() and not re.match(r"test \S+ \.\.\. |\s+(\d+:|at) |Caused by:|error: test failed", line):
             last.append(line)
     return said

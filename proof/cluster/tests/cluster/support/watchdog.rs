@@ -3,11 +3,11 @@
 //! A thread that waits for a page that never comes cannot be called back, so
 //! the whole run ends.
 
-use super::evidence;
+use super::evidence::{self, Place};
 use pagemesh_cli::sandbox::Sandbox;
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Longer than a test takes, unless the machine is very busy.
@@ -23,8 +23,17 @@ const STEPS: usize = 3;
 /// Lines of each daemon's log to show.
 const TAIL: usize = 15;
 
+/// A test whose cluster runs.
+struct Running {
+    test: String,
+    places: Vec<Place>,
+}
+
+static RUNNING: Mutex<Vec<Arc<Running>>> = Mutex::new(Vec::new());
+
 /// Watches until it is dropped.
 pub(super) struct Watchdog {
+    running: Arc<Running>,
     _told_by_dropping: Sender<()>,
 }
 
@@ -32,43 +41,68 @@ impl Watchdog {
     /// Watches over the test of the calling thread.
     pub(super) fn over(sandbox: &Sandbox) -> Self {
         let (sender, ended) = channel::<()>();
-        let test = std::thread::current().name().unwrap_or("?").to_owned();
-        let places = evidence::places(sandbox);
+        let running = Arc::new(Running {
+            test: std::thread::current().name().unwrap_or("?").to_owned(),
+            places: evidence::places(sandbox),
+        });
         let limit = LIMIT + super::stress_time();
+        let watched = Arc::clone(&running);
         std::thread::spawn(move || {
             let late = |limit| ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
             if !late(limit) {
                 return;
             }
-            let mut done = evidence::progress(&places);
+            let mut done = evidence::progress(&watched.places);
             for _ in 0..STEPS {
                 if !late(STEP) {
                     return;
                 }
-                let now = evidence::progress(&places);
+                let now = evidence::progress(&watched.places);
                 if now == done {
                     break;
                 }
                 done = now;
             }
-            bark(&test, places.iter().map(|place| place.log.clone()));
-            evidence::keep(&places);
+            watched.show("hangs");
             std::process::abort();
         });
+        running_tests().push(Arc::clone(&running));
         Self {
+            running,
             _told_by_dropping: sender,
         }
     }
 }
 
-/// Past the test runner, which shows nothing of a run that was aborted.
-fn bark(test: &str, logs: impl Iterator<Item = PathBuf>) {
-    let mut output = std::io::stderr().lock();
-    let _ = writeln!(output, "\ntest {test} hangs");
-    for log in logs {
-        let text = std::fs::read_to_string(&log).unwrap_or_default();
-        let lines: Vec<_> = text.lines().collect();
-        let last = &lines[lines.len().saturating_sub(TAIL)..];
-        let _ = writeln!(output, "{}:\n  {}", log.display(), last.join("\n  "));
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        running_tests().retain(|one| !Arc::ptr_eq(one, &self.running));
+    }
+}
+
+/// Shows what the daemons of all clusters said last.
+pub(super) fn show_all() {
+    for running in running_tests().iter() {
+        running.show("runs");
+    }
+}
+
+fn running_tests() -> MutexGuard<'static, Vec<Arc<Running>>> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Running {
+    /// Past the test runner, which shows nothing of a run that was aborted.
+    fn show(&self, what: &str) {
+        let mut output = std::io::stderr().lock();
+        let _ = writeln!(output, "\ntest {} {what}", self.test);
+        for Place { log, .. } in &self.places {
+            let text = std::fs::read_to_string(log).unwrap_or_default();
+            let lines: Vec<_> = text.lines().collect();
+            let last = &lines[lines.len().saturating_sub(TAIL)..];
+            let _ = writeln!(output, "{}:\n  {}", log.display(), last.join("\n  "));
+        }
+        drop(output);
+        evidence::keep(&self.places);
     }
 }
