@@ -21,6 +21,10 @@ counts! {
     DatagramsOut => "datagrams_out",
     /// Datagrams this host's kernel refused to send.
     DatagramsFailed => "datagrams_failed",
+    /// Datagrams that waited for room in the queues of this host.
+    DatagramsHeld => "datagrams_held",
+    /// Messages that were not sent again, because they waited for room.
+    MessagesHeld => "messages_held",
     /// Datagrams refused: not sealed, where datagrams are sealed.
     SealMissing => "seal_missing",
     /// Refused: sealed, but malformed.

@@ -156,6 +156,7 @@ impl Daemon {
 
     fn sleep(&mut self, now: u64, programs: Programs) -> Result<()> {
         self.be_told()?;
+        self.await_room()?;
         // A program that got its reply and ran on this processor may have sent its next request.
         if self.rounds.expected < EXPECTED && self.request_slots(false)? {
             self.rounds.expected += 1;
@@ -235,7 +236,11 @@ impl Daemon {
             Some(Token::Listener) => self.accept(),
             Some(Token::Signals) => self.signal()?,
             Some(Token::Keeper) => self.replace_keeper(),
-            Some(Token::Keys) => self.driver.executor.network.keys_changed(),
+            Some(Token::Keys) => {
+                if let Some(sealing) = &mut self.driver.executor.network.sealing {
+                    sealing.keys_changed();
+                }
+            }
             Some(Token::Ledger) => self.driver.kept(),
             Some(Token::Elections) => self.driver.elected(),
             None => {}
@@ -465,7 +470,9 @@ impl Daemon {
     fn signal(&mut self) -> Result<()> {
         while let Some(number) = self.signals.next()? {
             if number == libc::SIGHUP {
-                self.driver.executor.network.look_at_keys();
+                if let Some(sealing) = &self.driver.executor.network.sealing {
+                    sealing.look();
+                }
                 continue;
             }
             if self.ending.is_some() {

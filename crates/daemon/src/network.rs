@@ -1,42 +1,44 @@
 //! Datagrams in and out, through a bad network if one was asked for.
 
-use crate::counters::Counters;
+use crate::counters::{Count, Counters};
 use crate::experiment::Edge;
 use crate::multicast_batches::MulticastBatches;
 use crate::options::Compress;
 use crate::packing::Packing;
 use crate::sealing::Sealing;
 use crate::shared_messages::SharedMessages;
-use pagemesh_core::{Node, Time};
-use pagemesh_os::impair::{Impairer, Impairment};
+use pagemesh_core::Node;
+use pagemesh_os::impair::Impairment;
 use pagemesh_os::udp::Udp;
-use pagemesh_seal::{Identity, Refused};
+use pagemesh_wire::NodeId;
 use pagemesh_wire::header::{Header, MAX_DATAGRAM};
 use pagemesh_wire::peer::Message;
-use pagemesh_wire::{NodeId, PublicKey};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
+mod backlog;
+mod egress;
 mod incoming;
-mod outgoing;
 mod pieces;
 mod rest;
+mod send_queue;
 mod several;
 mod shared;
 
+use backlog::Mark;
+use egress::Egress;
 pub(crate) use incoming::{Got, LONGEST};
-use outgoing::{SendQueue, depart, give, join, put};
 pub(crate) use pieces::Ways;
 use rest::Rest;
+use send_queue::SendQueue;
 
 /// The way to other daemons.
 #[derive(Debug)]
 pub(crate) struct Network {
-    /// The socket.
-    pub(crate) udp: Udp,
-    impairer: Option<Impairer>,
+    egress: Egress,
     /// Seals and opens, if this daemon has a key.
-    sealing: Option<Sealing>,
+    pub(crate) sealing: Option<Sealing>,
     /// Makes pages smaller, and whole again.
     packing: Packing,
     /// The switches of an experiment, if there is one.
@@ -55,8 +57,6 @@ pub(crate) struct Network {
     rest: Rest,
     /// Datagrams that came together from the group and were not handled yet.
     overheard: Rest,
-    /// Pages on their way out together.
-    outbox: SendQueue,
     /// Other daemons seal datagrams, and this daemon has no key: it was logged.
     keyless: bool,
     /// See [`Network::answers_together`].
@@ -78,13 +78,11 @@ impl Network {
         // Without it, everything comes alone.
         let _ = udp.coalesce();
         Self {
-            udp,
-            impairer: impairment.map(Impairer::new),
+            egress: Egress::new(udp, impairment),
             datagram: Vec::with_capacity(MAX_DATAGRAM),
             inbox: vec![0; LONGEST].into(),
             rest: Rest::default(),
             overheard: Rest::default(),
-            outbox: SendQueue::default(),
             ways: edge.is_none().then(|| Ways::new(sealing.is_some(), me)),
             sealing,
             packing: Packing::new(compress),
@@ -100,23 +98,6 @@ impl Network {
     /// Another descriptor that becomes readable when a datagram came.
     pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
         self.edge.as_ref().and_then(Edge::bell)
-    }
-
-    /// The public key of this daemon.
-    pub(crate) fn key(&self) -> PublicKey {
-        self.sealing
-            .as_ref()
-            .map_or(PublicKey::NONE, Sealing::public)
-    }
-
-    /// The identity of this daemon, if it seals.
-    pub(crate) fn who(&self) -> Option<Identity> {
-        self.sealing.as_ref().map(Sealing::identity)
-    }
-
-    /// The descriptor to keep for the next daemon.
-    pub(crate) fn identity(&self) -> Option<BorrowedFd<'_>> {
-        self.sealing.as_ref().map(Sealing::kept)
     }
 
     /// Learns who the members are, before anything is sent to them.
@@ -137,46 +118,16 @@ impl Network {
         }
     }
 
-    /// Becomes readable when the key file has changed; none without one.
-    pub(crate) fn keys_bell(&self) -> Option<BorrowedFd<'_>> {
-        self.sealing.as_ref().and_then(Sealing::bell)
-    }
-
-    /// Has the key file read again at once, if there is one.
-    pub(crate) fn look_at_keys(&self) {
-        if let Some(sealing) = &self.sealing {
-            sealing.look();
-        }
-    }
-
-    /// Applies changes of the key file.
-    pub(crate) fn keys_changed(&mut self) {
-        if let Some(sealing) = &mut self.sealing {
-            sealing.keys_changed();
-        }
-    }
-
-    /// The problems of the key file here, and of hosts that greet with another key.
-    pub(crate) fn key_problems(&self, now: Time) -> Vec<String> {
-        let sealing = self.sealing.as_ref();
-        sealing.map_or_else(Vec::new, |sealing| sealing.problems(now))
-    }
-
-    /// Where, and why, this daemon was last refused when it introduced itself.
-    pub(crate) fn turned_away(&self) -> Option<(SocketAddr, Refused)> {
-        self.sealing.as_ref().and_then(Sealing::turned_away)
-    }
-
     /// True if outgoing datagrams leave unchanged.
     fn is_direct(&self) -> bool {
-        self.impairer.is_none() && self.edge.is_none()
+        !self.egress.is_impaired() && self.edge.is_none()
     }
 
     /// Sends the packets of an experiment.
     fn post(&mut self, counters: &mut Counters) {
         if let Some(edge) = &mut self.edge {
             for (to, packet) in edge.packets() {
-                put(&self.udp, to, &packet, counters);
+                self.egress.put(to, &packet, counters);
             }
         }
     }
@@ -216,6 +167,13 @@ impl Network {
         message.encode(header, &mut datagram);
         let may_be_short = matches!(message, Message::PolicyPage(_));
         let message = datagram.len();
+        let mark = mark(&datagram);
+        if self.egress.holds(to, mark) {
+            // It was requested again, because it waits.
+            self.datagram = datagram;
+            counters.add(Count::MessagesHeld, 1);
+            return true;
+        }
         let whole = finish(&mut datagram);
         if whole {
             let link = (header.to, self.has_company(to));
@@ -229,9 +187,10 @@ impl Network {
             };
             let plain = self.sealing.is_none() && self.is_direct();
             let whole = plain && self.goes_whole(to, datagram.len());
-            if !whole || !self.outbox.begins(to, &mut datagram) {
+            if !whole || !self.egress.queue.begins(to, &mut datagram) {
                 self.seal((to, header.to), &datagram, counters);
             }
+            self.egress.queue.mark(to, mark);
             if let Some(probe) = probe {
                 self.seal((to, header.to), &probe, counters);
             }
@@ -257,17 +216,15 @@ impl Network {
             |datagram: &[u8]| multicast_batches.is_some_and(|c| c.takes(to, node, datagram));
         if let Some(sealing) = &mut self.sealing {
             let sealed = sealing.seal(to, node, &[datagram]);
-            let outbox = &mut self.outbox;
+            let egress = &mut self.egress;
             if let Some(sealed) = sealed
-                && !(direct && outbox.begins(to, sealed))
+                && !(direct && egress.queue.begins(to, sealed))
                 && !circulate(sealed)
             {
-                let waits = waits(self.together || self.more, &self.rest, &self.outbox, to);
-                let (udp, impairer) = (&self.udp, &mut self.impairer);
-                let outbox = (&mut self.outbox, waits);
+                let waits = waits(self.together || self.more, &self.rest, &egress.queue, to);
                 let edge = self.edge.as_mut();
                 if !edge.is_some_and(|edge| edge.send(to, sealed)) {
-                    give(udp, impairer, outbox, to, sealed, counters);
+                    egress.give(to, sealed, waits, counters);
                 }
             }
             self.post(counters);
@@ -280,7 +237,7 @@ impl Network {
     /// True if a datagram sent now leaves with others for the same node.
     fn keeps_to(&self, to: SocketAddr) -> bool {
         let answers = self.rest.is_of(to) && (self.together || !self.rest.is_over());
-        self.more || answers || self.outbox.to == Some(to)
+        self.more || answers || self.egress.queue.to == Some(to)
     }
 
     /// Sets whether datagrams sent now answer datagrams that came together, and leave together.
@@ -295,7 +252,7 @@ impl Network {
 
     /// Whether a page that is sent now leaves with others: more follow, or some wait.
     fn has_company(&self, to: SocketAddr) -> bool {
-        self.more || self.together || self.has_more() || self.outbox.is_large_for(to)
+        self.more || self.together || self.has_more() || self.egress.queue.is_large_for(to)
     }
 
     /// True if more datagrams came together with the one received last.
@@ -310,8 +267,19 @@ impl Network {
     pub(crate) fn depart(&mut self, counters: &mut Counters) {
         if !self.has_more() {
             self.circulate(counters);
-            depart(&self.udp, &mut self.outbox, counters);
+            self.egress.depart(counters);
+            self.egress.send_held(counters);
         }
+    }
+
+    /// Whether datagrams wait until the socket is writable.
+    pub(crate) fn awaits_room(&self) -> bool {
+        self.egress.awaits_room()
+    }
+
+    /// The socket.
+    pub(crate) fn udp(&self) -> &Udp {
+        &self.egress.udp
     }
 
     fn put(&mut self, to: SocketAddr, datagram: &[u8], counters: &mut Counters) {
@@ -320,23 +288,9 @@ impl Network {
         {
             return self.post(counters);
         }
-        let waits = waits(self.together || self.more, &self.rest, &self.outbox, to);
-        let (udp, impairer) = (&self.udp, &mut self.impairer);
-        let outbox = (&mut self.outbox, waits);
-        give(udp, impairer, outbox, to, datagram, counters);
-    }
-
-    /// Sends something whole and alone.
-    fn give(&mut self, to: SocketAddr, datagram: &[u8], counters: &mut Counters) {
-        let (udp, impairer) = (&self.udp, &mut self.impairer);
-        give(
-            udp,
-            impairer,
-            (&mut self.outbox, false),
-            to,
-            datagram,
-            counters,
-        );
+        let more = self.together || self.more;
+        let waits = waits(more, &self.rest, &self.egress.queue, to);
+        self.egress.give(to, datagram, waits, counters);
     }
 
     /// Sends the datagrams that the impairer held back until now, and those of an experiment.
@@ -347,32 +301,34 @@ impl Network {
         }
         self.try_group(now, counters);
         self.try_ways(now, counters);
-        let Some(impairer) = &mut self.impairer else {
-            return;
-        };
-        while let Some((to, bytes)) = impairer.release(now) {
-            put(&self.udp, to, &bytes, counters);
-        }
+        self.egress.send_held(counters);
+        self.egress.release(now, counters);
     }
 
     /// When [`Network::release`] has something to do next.
     pub(crate) fn due(&self) -> Option<u64> {
-        let impairer = self.impairer.as_ref().and_then(Impairer::due);
         let edge = self.edge.as_ref().and_then(Edge::due);
         let multicast_batches = self
             .multicast_batches
             .as_ref()
             .and_then(MulticastBatches::due);
         let ways = self.ways.as_ref().and_then(Ways::due);
-        [impairer, edge, multicast_batches, ways]
+        [self.egress.due(), edge, multicast_batches, ways]
             .into_iter()
             .flatten()
             .min()
     }
 }
 
+/// Stands for a message, without the page behind it: an answer to the same request is the same.
+fn mark(message: &[u8]) -> Mark {
+    let mut hasher = DefaultHasher::new();
+    message.hash(&mut hasher);
+    hasher.finish()
+}
+
 /// Whether a small datagram leaves together with others: if more of its kind follow, or
 /// were before it.
-fn waits(more: bool, rest: &Rest, outbox: &SendQueue, to: SocketAddr) -> bool {
-    more || !rest.is_over() || outbox.to == Some(to)
+fn waits(more: bool, rest: &Rest, queue: &SendQueue, to: SocketAddr) -> bool {
+    more || !rest.is_over() || queue.to == Some(to)
 }

@@ -96,9 +96,9 @@ impl DaemonExecutor {
     pub(crate) fn keep_everything(&self) {
         let keeper = &self.keeper;
         let put = |tag, fd: BorrowedFd<'_>| keeper.put(tag, Vec::new(), fd);
-        put(Tag::Network, self.network.udp.as_fd());
-        if let Some(identity) = self.network.identity() {
-            put(Tag::Identity, identity);
+        put(Tag::Network, self.network.udp().as_fd());
+        if let Some(sealing) = &self.network.sealing {
+            put(Tag::Identity, sealing.kept());
         }
         put(Tag::Stash, self.pages.stash.as_fd());
         put(Tag::Twins, self.pages.changes.slots().as_fd());

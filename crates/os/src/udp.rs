@@ -4,8 +4,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{
     Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, ip_mtu, ipv6_mtu, set_ip_mtu_discover,
     set_ipv6_mtu_discover, set_socket_recv_buffer_size, set_socket_recv_buffer_size_force,
-    set_socket_send_buffer_size, set_socket_send_buffer_size_force, socket_recv_buffer_size,
-    socket_send_buffer_size,
+    set_socket_send_buffer_size, socket_recv_buffer_size,
 };
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, getsockname,
@@ -25,16 +24,8 @@ pub use group::Group;
 pub struct Udp {
     socket: OwnedFd,
     address: SocketAddr,
-    buffers: Buffers,
-}
-
-/// Sizes of the socket buffers that the kernel granted, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Buffers {
-    /// Buffer for datagrams that have arrived and were not read yet.
-    pub receive: usize,
-    /// Buffer for outgoing datagrams.
-    pub send: usize,
+    /// Bytes that the kernel granted for datagrams that have arrived and were not read yet.
+    room: usize,
 }
 
 /// The result of an attempt to receive.
@@ -66,8 +57,18 @@ pub enum Burst {
     Noise,
 }
 
-/// Requested size of the socket buffers in bytes: several bursts of pages at full rate.
-const BUFFER: usize = 16 << 20;
+/// Requested size of the buffer for datagrams that arrive, in bytes: several bursts of pages at full
+/// rate.
+const RECEIVE_BUFFER: usize = 16 << 20;
+
+/// Requested size of the buffer for outgoing datagrams, in bytes, of which the kernel gives twice as
+/// much to count its own structures in. The queue of a link drops what it cannot hold without a word,
+/// and some hold a few hundred kilobytes.
+const SEND_BUFFER: usize = 192 << 10;
+
+/// Bytes on their way out, the kernel's structures counted, with which there is [room](Udp::has_room)
+/// for more. The kernel says that a socket is writable when half of its buffer is free.
+const OUTGOING: usize = SEND_BUFFER;
 
 impl Udp {
     /// A socket bound to `address`.
@@ -82,14 +83,14 @@ impl Udp {
         };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(family, SocketType::DGRAM, flags, None)?;
-        let buffers = enlarge(&socket)?;
+        let room = size_buffers(&socket)?;
         may_be_cut(&socket, address, true)?;
         bind(&socket, &address)?;
         let address = SocketAddr::try_from(getsockname(&socket)?)?;
         Ok(Self {
             socket,
             address,
-            buffers,
+            room,
         })
     }
 
@@ -99,14 +100,12 @@ impl Udp {
     /// If it is not a bound UDP socket.
     pub fn adopt(socket: OwnedFd) -> io::Result<Self> {
         let address = SocketAddr::try_from(getsockname(&socket)?)?;
-        let buffers = Buffers {
-            receive: socket_recv_buffer_size(&socket)?,
-            send: socket_send_buffer_size(&socket)?,
-        };
+        set_socket_send_buffer_size(&socket, SEND_BUFFER)?;
+        let room = socket_recv_buffer_size(&socket)?;
         Ok(Self {
             socket,
             address,
-            buffers,
+            room,
         })
     }
 
@@ -206,10 +205,17 @@ impl Udp {
         self.address
     }
 
-    /// The sizes of the socket's buffers.
+    /// Bytes that the kernel granted for datagrams that have arrived and were not read yet.
     #[must_use]
-    pub fn buffers(&self) -> Buffers {
-        self.buffers
+    pub fn receive_buffer(&self) -> usize {
+        self.room
+    }
+
+    /// Whether so little is on its way out of this host that a burst more would not be dropped by a
+    /// queue there. If not, the socket becomes writable when it is.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        burst::outgoing(self.socket.as_fd()).is_none_or(|bytes| bytes <= OUTGOING)
     }
 }
 
@@ -252,17 +258,13 @@ fn may_be_cut(socket: &OwnedFd, address: SocketAddr, may: bool) -> io::Result<()
 }
 
 /// Makes the buffers as large as this user is permitted to.
-fn enlarge(socket: &OwnedFd) -> io::Result<Buffers> {
-    if set_socket_recv_buffer_size_force(socket, BUFFER).is_err() {
-        set_socket_recv_buffer_size(socket, BUFFER)?;
+/// Returns the size of the buffer for datagrams that arrive.
+fn size_buffers(socket: &OwnedFd) -> io::Result<usize> {
+    if set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER).is_err() {
+        set_socket_recv_buffer_size(socket, RECEIVE_BUFFER)?;
     }
-    if set_socket_send_buffer_size_force(socket, BUFFER).is_err() {
-        set_socket_send_buffer_size(socket, BUFFER)?;
-    }
-    Ok(Buffers {
-        receive: socket_recv_buffer_size(socket)?,
-        send: socket_send_buffer_size(socket)?,
-    })
+    set_socket_send_buffer_size(socket, SEND_BUFFER)?;
+    Ok(socket_recv_buffer_size(socket)?)
 }
 
 #[cfg(test)]
@@ -331,10 +333,10 @@ mod tests {
         let (one, other) = (local(), local());
         one.send(other.address(), b"early").unwrap();
         let fd = other.as_fd().try_clone_to_owned().unwrap();
-        let (address, buffers) = (other.address(), other.buffers());
+        let (address, room) = (other.address(), other.receive_buffer());
         drop(other);
         let next = Udp::adopt(fd).unwrap();
-        assert_eq!((next.address(), next.buffers()), (address, buffers));
+        assert_eq!((next.address(), next.receive_buffer()), (address, room));
         let mut buffer = [0; 64];
         let received = next.receive(&mut buffer).unwrap();
         assert_eq!(received, Received::Datagram(5, one.address()));

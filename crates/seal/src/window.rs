@@ -9,9 +9,10 @@ pub(crate) struct Window {
     seen: [u64; WORDS],
 }
 
-const WORDS: usize = 32;
+const WORDS: usize = 256;
 
-/// A datagram is refused if this many later ones have arrived before it.
+/// A datagram is refused if this many later ones have arrived before it: pages wait in a daemon while a
+/// link is slow, 16 MiB of them at most, and small datagrams pass them.
 pub(crate) const SPAN: u64 = (WORDS * 64) as u64;
 
 impl Default for Window {

@@ -52,6 +52,8 @@ pub(super) struct Rounds {
     quiet: bool,
     /// The socket is not in the poll set.
     deaf: bool,
+    /// The poll set says when the socket is writable.
+    awaits_room: bool,
     /// Whether a request in a slot is soon followed by the next.
     polling: Polling,
 }
@@ -143,7 +145,7 @@ impl Daemon {
         self.rounds.awake = self.rounds.awake.saturating_add(1);
         if self.rounds.awake == DEAF {
             let executor = &self.driver.executor;
-            executor.poll.remove(&executor.network.udp)?;
+            executor.poll.remove(executor.network.udp())?;
             self.rounds.deaf = true;
         }
         Ok(())
@@ -156,7 +158,22 @@ impl Daemon {
             let executor = &self.driver.executor;
             executor
                 .poll
-                .add(&executor.network.udp, Token::Network.encode())?;
+                .add(executor.network.udp(), Token::Network.encode())?;
+            self.rounds.awaits_room = false;
+        }
+        Ok(())
+    }
+
+    /// Has the poll set say when there is room for datagrams that wait for it, and no longer.
+    pub(super) fn await_room(&mut self) -> Result<()> {
+        let executor = &self.driver.executor;
+        let awaits = executor.network.awaits_room();
+        if awaits != self.rounds.awaits_room {
+            let token = Token::Network.encode();
+            executor
+                .poll
+                .want_write(executor.network.udp(), token, awaits)?;
+            self.rounds.awaits_room = awaits;
         }
         Ok(())
     }

@@ -24,6 +24,7 @@ use crate::priority::SchedulingPriority;
 use crate::process::raise_limits;
 use crate::receive_batch::ReceiveBatch;
 use crate::recorder::Recorder;
+use crate::sealing::Sealing;
 use crate::stash::Stash;
 use crate::takeover::{self, Ground, TakeoverState};
 use crate::token::Token;
@@ -41,7 +42,7 @@ use pagemesh_os::signals::{self, Signals};
 use pagemesh_os::{clock, cpu};
 use pagemesh_recorder::Recovered;
 use pagemesh_wire::local::{MAX_PACKET, Trouble};
-use pagemesh_wire::{ClusterId, PAGE_SIZE};
+use pagemesh_wire::{ClusterId, PAGE_SIZE, PublicKey};
 use rand::TryRng as _;
 use socket::{bind, listen};
 use std::io;
@@ -97,8 +98,10 @@ impl Daemon {
         if let Start::Join(address) = start {
             about.join = Some(address);
         }
-        let mut config = config(options, &about, network.key(), start)?;
-        config.pace.ahead = config.pace.ahead.min(room_ahead(&network.udp));
+        let sealing = network.sealing.as_ref();
+        let key = sealing.map_or(PublicKey::NONE, Sealing::public);
+        let mut config = config(options, &about, key, start)?;
+        config.pace.ahead = config.pace.ahead.min(room_ahead(network.udp()));
         config.pace.twins = config.pace.twins.max(room_for_twins());
         let node = Node::new(config);
         let recorder = recorder(options, &node, &mut about.problems);
@@ -202,8 +205,10 @@ impl Daemon {
         if let Some(ticks) = options.experiment.ticks(clock::monotonic()) {
             driver.deadlines.tick(ticks);
         }
-        let udp = &driver.executor.network.udp;
-        let launch = launch::serve(options, udp.address(), driver.executor.network.who())
+        let udp = driver.executor.network.udp();
+        let sealing = driver.executor.network.sealing.as_ref();
+        let who = sealing.map(Sealing::identity);
+        let launch = launch::serve(options, udp.address(), who)
             .inspect_err(|error| tracing::warn!("`pagemesh run` will not work here: {error:#}"))
             .ok();
         // Pin only now: programs started for others may run on any processor.
@@ -258,14 +263,14 @@ fn watch(driver: &Driver, listener: &Listener, signals: &Signals) -> Result<()> 
     let executor = &driver.executor;
     let poll = &executor.poll;
     let network = &executor.network;
-    poll.add(&network.udp, Token::Network.encode())?;
+    poll.add(network.udp(), Token::Network.encode())?;
     if let Some(bell) = network.bell() {
         poll.add(bell, Token::Network.encode())?;
     }
     if let Some(group) = network.group() {
         poll.add(group, Token::Network.encode())?;
     }
-    if let Some(bell) = network.keys_bell() {
+    if let Some(bell) = network.sealing.as_ref().and_then(Sealing::bell) {
         poll.add(bell, Token::Keys.encode())?;
     }
     if let Some(ledger) = &executor.ledger {

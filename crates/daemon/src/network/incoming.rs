@@ -170,7 +170,7 @@ impl Network {
         } else {
             &mut *self.inbox
         };
-        match self.udp.receive_burst(into)? {
+        match self.egress.udp.receive_burst(into)? {
             Burst::Noise => {
                 counters.add(Count::NetworkNoise, 1);
                 Ok(Got::Handled)

@@ -1,7 +1,7 @@
 //! Pieces and paths of a network: datagrams that do not fit the path leave in pieces, and datagrams
 //! that came in pieces are assembled.
 
-use super::{Network, give, join};
+use super::Network;
 use crate::counters::{Count, Counters};
 use pagemesh_os::clock;
 use pagemesh_os::udp::{Udp, too_long};
@@ -93,21 +93,19 @@ impl Network {
         counters: &mut Counters,
     ) {
         let Some(ways) = &mut self.ways else { return };
-        let (udp, impairer, outbox) = (&self.udp, &mut self.impairer, &mut self.outbox);
-        let sealing = &mut self.sealing;
+        let (egress, sealing) = (&mut self.egress, &mut self.sealing);
         let now = clock::monotonic();
         let done = ways.paths.cut(now, to, datagram, |head, bytes, padding| {
             let parts = [&head[..], bytes, padding];
             if let Some(sealing) = sealing {
                 let sealed = sealing.seal(to, node, &parts);
                 if let Some(sealed) = sealed {
-                    give(udp, impairer, (&mut *outbox, true), to, sealed, counters);
+                    egress.give(to, sealed, true, counters);
                 }
-            } else if impairer.is_none() {
-                join(udp, outbox, to, &parts, counters);
+            } else if egress.is_impaired() {
+                egress.give(to, &parts.concat(), true, counters);
             } else {
-                let piece = parts.concat();
-                give(udp, impairer, (&mut *outbox, true), to, &piece, counters);
+                egress.join(to, &parts, counters);
             }
         });
         if !done {
@@ -148,7 +146,7 @@ impl Network {
     pub(super) fn try_ways(&mut self, now: u64, counters: &mut Counters) {
         let Some(ways) = &mut self.ways else { return };
         if ways.due().is_some_and(|due| due <= now) {
-            ways.paths.act(now, &mut Here(&self.udp));
+            ways.paths.act(now, &mut Here(&self.egress.udp));
             self.post_outgoing(counters);
         }
     }
@@ -170,12 +168,11 @@ impl Network {
                     None => continue,
                 },
             };
-            if outgoing.manner == Manner::Usual || self.impairer.is_some() {
-                let outbox = (&mut self.outbox, false);
-                give(&self.udp, &mut self.impairer, outbox, to, bytes, counters);
+            if outgoing.manner == Manner::Usual || self.egress.is_impaired() {
+                self.egress.give(to, bytes, false, counters);
                 continue;
             }
-            match self.udp.send_uncut(to, bytes) {
+            match self.egress.udp.send_uncut(to, bytes) {
                 Ok(()) => {
                     counters.add(Count::DatagramsOut, 1);
                     counters.add(Count::BytesOut, bytes.len() as u64);

@@ -1,7 +1,7 @@
 //! Multicast batches of a network: datagrams for several nodes.
 
 use super::rest::Rest;
-use super::{Got, LONGEST, Network, give};
+use super::{Got, LONGEST, Network};
 use crate::counters::{Count, Counters};
 use crate::multicast_batches::{Heard, MulticastBatches};
 use crate::shared_messages::{SharedMessages, is_shared};
@@ -90,7 +90,7 @@ impl Network {
             }
             Heard::Trial(number) => {
                 let heard = MulticastBatch::Heard { number }.encode();
-                self.give(from, &heard, counters);
+                self.egress.give(from, &heard, false, counters);
             }
             Heard::Others => {}
             Heard::Refused => counters.add(Count::MulticastBatchesRefused, 1),
@@ -135,9 +135,8 @@ impl Network {
         if !multicast_batches.has_outgoing() {
             return;
         }
-        let (udp, impairer, outbox) = (&self.udp, &mut self.impairer, &mut self.outbox);
         multicast_batches.leave(|to, bytes, parts| {
-            give(udp, impairer, (&mut *outbox, false), to, bytes, counters);
+            self.egress.give(to, bytes, false, counters);
             counters.add(Count::MulticastBatchesOut, u64::from(parts > 0));
             counters.add(Count::MulticastBatchParts, parts as u64);
         });
@@ -154,6 +153,6 @@ impl Network {
         let missed = before.map_or(0, |verdict| verdict.missed);
         counters.add(Count::MulticastBatchesUnheard, missed as u64);
         let group = multicast_batches.group.address();
-        self.give(group, &trial, counters);
+        self.egress.give(group, &trial, false, counters);
     }
 }

@@ -1,6 +1,6 @@
 //! Messages that several nodes get at once, through the multicast group of a network.
 
-use super::{Got, LONGEST, Network, give};
+use super::{Got, LONGEST, Network};
 use crate::counters::{Count, Counters};
 use crate::packing::Unpacked;
 use crate::shared_messages::SharedCame;
@@ -66,9 +66,8 @@ impl Network {
         let mut nodes = NodeSet::EMPTY;
         to.iter().for_each(|(_, node)| nodes.insert(*node));
         let group = multicast_batches.group.address();
-        let (udp, impairer, outbox) = (&self.udp, &mut self.impairer, &mut self.outbox);
         let cut = shared.cut(nodes, datagram, |piece| {
-            give(udp, impairer, (&mut *outbox, true), group, piece, counters);
+            self.egress.give(group, piece, true, counters);
             counters.add(Count::MulticastBatchesOut, 1);
         });
         if cut {

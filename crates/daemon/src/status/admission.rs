@@ -7,8 +7,7 @@ use std::net::SocketAddr;
 impl Status<'_> {
     /// Explains why this node, which was declared dead, is not a member again, and the cure.
     pub(super) fn not_admitted_again(&self) -> String {
-        let refused = self.executor.network.turned_away();
-        let why = refused.map_or_else(
+        let why = self.refused().map_or_else(
             || {
                 "if that takes long, see that the hosts of the other members can be reached by \
                  UDP in both directions"
@@ -27,15 +26,17 @@ impl Status<'_> {
         let Some(join) = self.about.join else {
             return "not admitted yet".into();
         };
-        let why = match (
-            self.executor.network.turned_away(),
-            self.node.redirected_to(),
-        ) {
+        let why = match (self.refused(), self.node.redirected_to()) {
             (Some((by, why)), _) => turned_away(by, why),
             (None, Some(first)) if first != join => no_first_node(join, first),
             _ => no_answer(join, self.about.address),
         };
         format!("not admitted yet: {why}")
+    }
+
+    /// Where, and why, this daemon was last refused when it introduced itself.
+    fn refused(&self) -> Option<(SocketAddr, Refused)> {
+        self.executor.network.sealing.as_ref()?.turned_away()
     }
 }
 

@@ -36,6 +36,15 @@ pub(super) fn coalesce(socket: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
+/// Bytes of this socket that have not left the host, the kernel's structures counted; `None` if the
+/// kernel does not tell.
+pub(super) fn outgoing(socket: BorrowedFd<'_>) -> Option<usize> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the kernel writes a number there.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, from_mut(&mut bytes)) };
+    usize::try_from(bytes).ok().filter(|_| done == 0)
+}
+
 pub(super) fn send(
     socket: BorrowedFd<'_>,
     to: SocketAddr,

@@ -1,6 +1,6 @@
 //! Datagrams to all hosts that listen to a multicast group.
 
-use super::{Burst, Received, Udp, enlarge};
+use super::{Burst, Received, Udp, size_buffers};
 use rustix::net::sockopt::{
     ip_mtu, set_ip_add_membership, set_ip_multicast_if, set_ip_multicast_ttl, set_socket_reuseaddr,
 };
@@ -39,7 +39,7 @@ impl Group {
         let socket = plain()?;
         // Other daemons of this host listen to the group, too.
         set_socket_reuseaddr(&socket, true)?;
-        let buffers = enlarge(&socket)?;
+        let room = size_buffers(&socket)?;
         bind(&socket, &SocketAddr::V4(group))?;
         set_ip_add_membership(&socket, group.ip(), &link)?;
         set_ip_multicast_if(sender, &link)?;
@@ -48,7 +48,7 @@ impl Group {
             socket: Udp {
                 socket,
                 address: group.into(),
-                buffers,
+                room,
             },
             longest: longest(group, link)?,
         })

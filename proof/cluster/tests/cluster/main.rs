@@ -66,6 +66,7 @@ mod sharing;
 mod sharing_kinds;
 mod signals;
 mod single_sites;
+mod slow_links;
 mod snapshots;
 mod stress;
 mod swapping;

@@ -29,20 +29,11 @@ pub(super) fn checks(sockets: &[PathBuf]) -> Vec<Check> {
 
 fn buffers() -> Option<Check> {
     const NAME: &str = "UDP buffers";
-    let read = read_number("/proc/sys/net/core/rmem_max");
-    let write = read_number("/proc/sys/net/core/wmem_max");
-    let (Some(read), Some(write)) = (read, write) else {
-        // Hidden in namespaces other than the first; the daemon logs the size that it got.
-        return None;
-    };
-    let found = format!(
-        "net.core.rmem_max={} ({}), wmem_max={write} ({})",
-        read,
-        size(read),
-        size(write)
-    );
+    // Hidden in namespaces other than the first; the daemon logs the size that it got.
+    let most = read_number("/proc/sys/net/core/rmem_max")?;
+    let found = format!("net.core.rmem_max={most} ({})", size(most));
     // Privileged daemons are not bound by the limit.
-    let enough = read.min(write) >= BUFFER || rustix::process::geteuid().is_root();
+    let enough = most >= BUFFER || rustix::process::geteuid().is_root();
     Some(if enough {
         Check::ok(NAME, found)
     } else {
@@ -50,8 +41,7 @@ fn buffers() -> Option<Check> {
             NAME,
             format!("{found}; bursts of pages get lost and are sent again"),
             format!(
-                "printf 'net.core.rmem_max={0}\\nnet.core.wmem_max={0}\\n' > \
-                 /etc/sysctl.d/60-pagemesh.conf && sysctl --system",
+                "echo net.core.rmem_max={} > /etc/sysctl.d/60-pagemesh.conf && sysctl --system",
                 4 * BUFFER
             ),
         )

@@ -30,12 +30,11 @@ pub(super) fn about(options: &Options, udp: &Udp) -> About {
             "userfaultfd is not available ({error}): `pagemesh doctor` says more"
         ))),
     }
-    let buffers = udp.buffers();
-    if buffers.receive < WANTED_BUFFER {
+    let room = udp.receive_buffer();
+    if room < WANTED_BUFFER {
         problems.push(Trouble::SocketBuffer.line(format_args!(
-            "the socket buffer has {} bytes, which may lose datagrams; \
+            "the socket buffer has {room} bytes, which may lose datagrams; \
              `sysctl net.core.rmem_max=16777216` helps",
-            buffers.receive
         )));
     }
     About {

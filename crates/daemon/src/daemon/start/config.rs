@@ -48,7 +48,7 @@ fn pace(options: &Options) -> Pace {
 /// Number of pages that fit in half of the socket's receive buffer: the kernel charges about twice
 /// their size, and other nodes send, too.
 pub(super) fn room_ahead(udp: &Udp) -> u32 {
-    let pages = udp.buffers().receive / (4 * PAGE_SIZE);
+    let pages = udp.receive_buffer() / (4 * PAGE_SIZE);
     u32::try_from(pages).unwrap_or(u32::MAX)
 }
 
