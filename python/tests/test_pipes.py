@@ -68,13 +68,43 @@ def test_a_process_that_died_is_told(cluster):
     pagemesh.unlink("killed")
 
 
+# Says how its wait ended; another exception than Ctrl-C's shows as such.
+WAITS = """
+    import sys, pagemesh
+    with pagemesh.Pipe(sys.argv[1]) as pipe:
+        print("waits", flush=True)
+        try:
+            pipe.receive(timeout=60)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+    """
+
+
 def test_ctrl_c_ends_a_wait(cluster):
-    with pagemesh.Pipe("ctrl-c") as pipe:
-        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            pipe.receive(timeout=30)
+    process = cluster.start(0, WAITS, "ctrl-c")
+    assert process.stdout.readline() == "waits\n"
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (0, "interrupted\n", "")
     pagemesh.unlink("ctrl-c")
+
+
+def test_ctrl_c_ends_a_wait_while_the_daemon_is_silent(doomed):
+    """The daemon does not answer when the wait is withdrawn, which would be an error of its own."""
+    cluster = doomed(1)
+    daemon = cluster.nodes[0]["pid"]
+    process = cluster.start(0, WAITS, "silent")
+    assert process.stdout.readline() == "waits\n"
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        time.sleep(3)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (0, "", "")
 
 
 def test_a_group_sends_by_kind(cluster):

@@ -1,6 +1,5 @@
 """Locks and their kin: the same cases against threading and ours, then across nodes."""
 
-import os
 import pickle
 import signal
 import threading
@@ -374,35 +373,3 @@ def test_ctrl_c_ends_a_wait_that_it_does_not_interrupt(cluster, name):
         out, err = process.communicate(timeout=20)
         assert (out, err) == ("interrupted\n", "")
     lock.unlink()
-
-
-def test_ctrl_c_is_one_exception_while_the_daemon_is_silent(doomed, name):
-    """The daemon does not answer when the wait is withdrawn, which would be an error of its own."""
-    code = """
-        import sys, time, pagemesh
-        lock = pagemesh.Lock(sys.argv[1])
-        print("begins", flush=True)
-        try:
-            lock.acquire(timeout=60)
-            print("holds", flush=True)
-            time.sleep(60)
-        except KeyboardInterrupt:
-            print("interrupted", flush=True)
-        """
-    cluster = doomed(1)
-    daemon = cluster.nodes[0]["pid"]
-    holder, waiter = cluster.start(0, code, name), None
-    try:
-        assert [holder.stdout.readline() for _ in range(2)] == ["begins\n", "holds\n"]
-        waiter = cluster.start(0, code, name)
-        assert waiter.stdout.readline() == "begins\n"
-        time.sleep(1)
-        os.kill(daemon, signal.SIGSTOP)
-        waiter.send_signal(signal.SIGINT)
-        out, err = waiter.communicate(timeout=30)
-        assert (out, err) == ("interrupted\n", "")
-    finally:
-        os.kill(daemon, signal.SIGCONT)
-        for process in filter(None, (holder, waiter)):
-            process.kill()
-            process.communicate()

@@ -25,11 +25,7 @@ pub fn patiently<T: Send>(
             Ok(value) => return Ok(Some(value)),
             Err(Error::TimedOut) => return Ok(None),
             Err(Error::Interrupted) => py.check_signals()?,
-            Err(error) => {
-                // A daemon that is silent does not answer the withdrawal of a wait that Ctrl-C ends.
-                py.check_signals()?;
-                return Err(raise(&error));
-            }
+            Err(error) => return Err(raise(&error)),
         }
     }
 }
