@@ -42,8 +42,8 @@ struct Reading {
     by_writer: u64,
     /// Pages that all nodes sent.
     by_all: u64,
-    /// Bytes of all datagrams that the writer sent.
-    bytes_by_writer: u64,
+    /// Bytes of all datagrams that each node sent; the writer comes first.
+    bytes: Vec<u64>,
     /// Pages that readers asked for again.
     again: u64,
     /// Processor time of all daemons and readers, in nanoseconds.
@@ -54,7 +54,7 @@ struct Reading {
 struct Counted {
     /// Pages that each node sent.
     pages: Vec<u64>,
-    bytes_by_writer: u64,
+    bytes: Vec<u64>,
     again: u64,
     busy: u64,
 }
@@ -136,8 +136,11 @@ impl Readers {
             };
             let times = "of the segment";
             tell("sent_by_writer", times, reading.by_writer as f64 / all);
-            let bytes = reading.bytes_by_writer as f64 / (bytes * rounds);
-            tell("bytes_by_writer", times, bytes);
+            let busiest = reading.bytes.iter().max();
+            for (name, sent) in [("writer", reading.bytes.first()), ("busiest", busiest)] {
+                let sent = sent.copied().unwrap_or_default() as f64 / (bytes * rounds);
+                tell(&format!("bytes_by_{name}"), times, sent);
+            }
             tell("sent_by_all", times, reading.by_all as f64 / all);
             tell("asked_again", times, reading.again as f64 / all);
             let received = all * f64::from(readers);
@@ -154,7 +157,11 @@ impl Reading {
     fn add(&mut self, before: &Counted, after: &Counted) {
         self.by_writer += after.pages[0] - before.pages[0];
         self.by_all += after.pages.iter().sum::<u64>() - before.pages.iter().sum::<u64>();
-        self.bytes_by_writer += after.bytes_by_writer - before.bytes_by_writer;
+        self.bytes.resize(after.bytes.len(), 0);
+        let sent = before.bytes.iter().zip(&after.bytes);
+        for (sum, (before, after)) in self.bytes.iter_mut().zip(sent) {
+            *sum += after - before;
+        }
         self.again += after.again - before.again;
         self.busy += after.busy - before.busy;
     }
@@ -167,7 +174,7 @@ impl Counted {
         let nodes = nodes?;
         Ok(Self {
             pages: nodes.iter().map(|node| node.of("pages_out")).collect(),
-            bytes_by_writer: nodes[0].of("bytes_out"),
+            bytes: nodes.iter().map(|node| node.of("bytes_out")).collect(),
             again: nodes.iter().map(|node| node.of("repaired")).sum(),
             busy: testbed.busy_time()?,
         })
