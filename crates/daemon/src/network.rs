@@ -26,7 +26,7 @@ mod send_queue;
 mod several;
 mod shared;
 
-use backlog::Mark;
+use backlog::MessageHash;
 use egress::Egress;
 pub(crate) use incoming::{Got, LONGEST};
 pub(crate) use pieces::Ways;
@@ -167,8 +167,8 @@ impl Network {
         message.encode(header, &mut datagram);
         let may_be_short = matches!(message, Message::PolicyPage(_));
         let message = datagram.len();
-        let mark = mark(&datagram);
-        if self.egress.holds(to, mark) {
+        let hash = hash(&datagram);
+        if self.egress.holds(to, hash) {
             // It was requested again, because it waits.
             self.datagram = datagram;
             counters.add(Count::MessagesHeld, 1);
@@ -190,7 +190,7 @@ impl Network {
             if !whole || !self.egress.queue.begins(to, &mut datagram) {
                 self.seal((to, header.to), &datagram, counters);
             }
-            self.egress.queue.mark(to, mark);
+            self.egress.queue.ends_message(to, hash);
             if let Some(probe) = probe {
                 self.seal((to, header.to), &probe, counters);
             }
@@ -320,8 +320,8 @@ impl Network {
     }
 }
 
-/// Stands for a message, without the page behind it: an answer to the same request is the same.
-fn mark(message: &[u8]) -> Mark {
+/// The hash of a message, without the page behind it: an answer to the same request is the same.
+fn hash(message: &[u8]) -> MessageHash {
     let mut hasher = DefaultHasher::new();
     message.hash(&mut hasher);
     hasher.finish()

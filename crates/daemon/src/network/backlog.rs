@@ -16,23 +16,23 @@ const MOST: usize = 16 << 20;
 const AGAIN: u64 = 500_000;
 
 /// Stands for a message: equal ones have the same.
-pub(super) type Mark = u64;
+pub(super) type MessageHash = u64;
 
 /// Datagrams of one length for one node, one behind the other; the last may be shorter.
 #[derive(Debug, Default)]
-pub(super) struct Parcel {
+pub(super) struct Batch {
     pub(super) bytes: Vec<u8>,
     pub(super) each: usize,
     /// The messages that end in it.
-    pub(super) marks: Vec<Mark>,
+    pub(super) messages: Vec<MessageHash>,
 }
 
-impl Parcel {
+impl Batch {
     pub(super) fn of(datagram: &[u8]) -> Self {
         Self {
             bytes: datagram.to_vec(),
             each: datagram.len(),
-            marks: Vec::new(),
+            messages: Vec::new(),
         }
     }
 
@@ -43,17 +43,17 @@ impl Parcel {
 
 /// What waits for one node, in the order in which it came.
 #[derive(Debug)]
-struct Lane {
+struct NodeQueue {
     to: SocketAddr,
-    parcels: VecDeque<Parcel>,
-    marks: HashSet<Mark>,
+    batches: VecDeque<Batch>,
+    messages: HashSet<MessageHash>,
 }
 
 /// What waits for room.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     /// The node whose turn it is comes first; none of them is empty.
-    lanes: VecDeque<Lane>,
+    queues: VecDeque<NodeQueue>,
     bytes: usize,
     /// When it is tried again.
     due: u64,
@@ -61,19 +61,19 @@ pub(super) struct Backlog {
 
 impl Backlog {
     pub(super) fn is_empty(&self) -> bool {
-        self.lanes.is_empty()
+        self.queues.is_empty()
     }
 
-    /// Whether a parcel with pages may leave now: nothing waits, and there is room. One datagram alone
+    /// Whether a batch with pages may leave now: nothing waits, and there is room. One datagram alone
     /// is not worth the question.
-    pub(super) fn lets_pass(&self, udp: &Udp, parcel: &Parcel) -> bool {
-        self.is_empty() && (parcel.count() == 1 || udp.has_room())
+    pub(super) fn lets_pass(&self, udp: &Udp, batch: &Batch) -> bool {
+        self.is_empty() && (batch.count() == 1 || udp.has_room())
     }
 
     /// Whether this message waits for this node.
-    pub(super) fn holds(&self, to: SocketAddr, mark: Mark) -> bool {
-        let lane = self.lanes.iter().find(|lane| lane.to == to);
-        lane.is_some_and(|lane| lane.marks.contains(&mark))
+    pub(super) fn holds(&self, to: SocketAddr, hash: MessageHash) -> bool {
+        let queue = self.queues.iter().find(|queue| queue.to == to);
+        queue.is_some_and(|queue| queue.messages.contains(&hash))
     }
 
     /// When to try again what waits.
@@ -85,52 +85,52 @@ impl Backlog {
     pub(super) fn add(
         &mut self,
         now: u64,
-        (to, parcel): (SocketAddr, Parcel),
+        (to, batch): (SocketAddr, Batch),
         counters: &mut Counters,
     ) {
-        if self.bytes + parcel.bytes.len() > MOST {
-            return counters.add(Count::DatagramsFailed, parcel.count());
+        if self.bytes + batch.bytes.len() > MOST {
+            return counters.add(Count::DatagramsFailed, batch.count());
         }
-        counters.add(Count::DatagramsHeld, parcel.count());
+        counters.add(Count::DatagramsHeld, batch.count());
         if self.is_empty() {
             self.due = now + AGAIN;
         }
-        self.bytes += parcel.bytes.len();
-        let at = self.lanes.iter().position(|lane| lane.to == to);
+        self.bytes += batch.bytes.len();
+        let at = self.queues.iter().position(|queue| queue.to == to);
         let at = at.unwrap_or_else(|| {
-            self.lanes.push_back(Lane {
+            self.queues.push_back(NodeQueue {
                 to,
-                parcels: VecDeque::new(),
-                marks: HashSet::new(),
+                batches: VecDeque::new(),
+                messages: HashSet::new(),
             });
-            self.lanes.len() - 1
+            self.queues.len() - 1
         });
-        let lane = &mut self.lanes[at];
-        lane.marks.extend(&parcel.marks);
-        lane.parcels.push_back(parcel);
+        let queue = &mut self.queues[at];
+        queue.messages.extend(&batch.messages);
+        queue.batches.push_back(batch);
     }
 
     /// Sends what there is room for now.
     pub(super) fn flush(&mut self, now: u64, udp: &Udp, counters: &mut Counters) {
         self.due = now + AGAIN;
         while udp.has_room()
-            && let Some(mut lane) = self.lanes.pop_front()
+            && let Some(mut queue) = self.queues.pop_front()
         {
             let mut full = false;
-            if let Some(parcel) = lane.parcels.pop_front() {
-                self.bytes -= parcel.bytes.len();
-                for mark in &parcel.marks {
-                    lane.marks.remove(mark);
+            if let Some(batch) = queue.batches.pop_front() {
+                self.bytes -= batch.bytes.len();
+                for hash in &batch.messages {
+                    queue.messages.remove(hash);
                 }
-                if let Sent::Rest(rest) = send(udp, lane.to, parcel, counters) {
+                if let Sent::Rest(rest) = send(udp, queue.to, batch, counters) {
                     self.bytes += rest.bytes.len();
-                    lane.marks.extend(&rest.marks);
-                    lane.parcels.push_front(rest);
+                    queue.messages.extend(&rest.messages);
+                    queue.batches.push_front(rest);
                     full = true;
                 }
             }
-            if !lane.parcels.is_empty() {
-                self.lanes.push_back(lane);
+            if !queue.batches.is_empty() {
+                self.queues.push_back(queue);
             }
             if full {
                 return;
@@ -139,7 +139,7 @@ impl Backlog {
     }
 }
 
-/// What became of a parcel.
+/// What became of a batch.
 pub(super) enum Sent {
     /// It has left; its memory for reuse.
     All(Vec<u8>),
@@ -147,31 +147,31 @@ pub(super) enum Sent {
     /// only datagrams that go alone.
     Alone(Vec<u8>),
     /// There was no room for this rest.
-    Rest(Parcel),
+    Rest(Batch),
 }
 
-/// Sends a parcel.
-pub(super) fn send(udp: &Udp, to: SocketAddr, mut parcel: Parcel, counters: &mut Counters) -> Sent {
+/// Sends a batch.
+pub(super) fn send(udp: &Udp, to: SocketAddr, mut batch: Batch, counters: &mut Counters) -> Sent {
     let mut too_long = false;
-    if parcel.count() > 1 {
-        match udp.send_burst(to, &parcel.bytes, parcel.each) {
+    if batch.count() > 1 {
+        match udp.send_burst(to, &batch.bytes, batch.each) {
             Ok(()) => {
-                count_sent(parcel.count(), parcel.bytes.len(), counters);
-                return Sent::All(parcel.bytes);
+                count_sent(batch.count(), batch.bytes.len(), counters);
+                return Sent::All(batch.bytes);
             }
-            Err(error) if is_full(&error) => return Sent::Rest(parcel),
+            Err(error) if is_full(&error) => return Sent::Rest(batch),
             Err(error) => too_long = error.raw_os_error() != Some(libc::ENOBUFS),
         }
     }
-    let mut datagrams = parcel.bytes.chunks(parcel.each);
+    let mut datagrams = batch.bytes.chunks(batch.each);
     let full = datagrams.position(|datagram| !send_one(udp, to, datagram, counters));
     if let Some(left) = full {
-        parcel.bytes.drain(..left * parcel.each);
-        return Sent::Rest(parcel);
+        batch.bytes.drain(..left * batch.each);
+        return Sent::Rest(batch);
     }
     match too_long {
-        true => Sent::Alone(parcel.bytes),
-        false => Sent::All(parcel.bytes),
+        true => Sent::Alone(batch.bytes),
+        false => Sent::All(batch.bytes),
     }
 }
 
@@ -210,11 +210,11 @@ mod tests {
     use std::net::UdpSocket;
     use std::time::Duration;
 
-    fn parcel(number: u8, length: usize) -> Parcel {
-        Parcel {
+    fn batch(number: u8, length: usize) -> Batch {
+        Batch {
             bytes: vec![number; length],
             each: 1000,
-            marks: vec![number.into()],
+            messages: vec![number.into()],
         }
     }
 
@@ -237,13 +237,13 @@ mod tests {
         let sender = Udp::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let (one, other) = (receiver(), receiver());
         let (mut backlog, mut counters) = (Backlog::default(), Counters::default());
-        assert!(backlog.lets_pass(&sender, &parcel(0, 3000)));
+        assert!(backlog.lets_pass(&sender, &batch(0, 3000)));
         assert_eq!(backlog.due(), None);
         for (to, number) in [(one.1, 1), (one.1, 2), (other.1, 3), (one.1, 4)] {
-            backlog.add(7, (to, parcel(number, 2500)), &mut counters);
+            backlog.add(7, (to, batch(number, 2500)), &mut counters);
         }
         assert_eq!(backlog.due(), Some(7 + AGAIN));
-        assert!(!backlog.lets_pass(&sender, &parcel(0, 1000)));
+        assert!(!backlog.lets_pass(&sender, &batch(0, 1000)));
         assert!(backlog.holds(one.1, 4) && backlog.holds(other.1, 3));
         assert!(!backlog.holds(other.1, 4) && !backlog.holds(one.1, 3));
         backlog.flush(9, &sender, &mut counters);
@@ -263,9 +263,9 @@ mod tests {
     fn what_cannot_wait_is_lost_and_counted() {
         let to = "127.0.0.1:9".parse().unwrap();
         let (mut backlog, mut counters) = (Backlog::default(), Counters::default());
-        backlog.add(7, (to, parcel(1, MOST - 1000)), &mut counters);
-        backlog.add(8, (to, parcel(2, 1500)), &mut counters);
-        backlog.add(9, (to, parcel(3, 1000)), &mut counters);
+        backlog.add(7, (to, batch(1, MOST - 1000)), &mut counters);
+        backlog.add(8, (to, batch(2, 1500)), &mut counters);
+        backlog.add(9, (to, batch(3, 1000)), &mut counters);
         assert_eq!(backlog.bytes, MOST);
         assert_eq!(count(&counters, "datagrams_failed"), 2);
         assert!(!backlog.holds(to, 2));

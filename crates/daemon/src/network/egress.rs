@@ -1,6 +1,6 @@
 //! The way out of this host: the socket, and what waits before it.
 
-use super::backlog::{Backlog, Mark, Parcel, Sent, send, send_one};
+use super::backlog::{Backlog, Batch, MessageHash, Sent, send, send_one};
 use super::send_queue::{LARGE, PIECE, SendQueue};
 use crate::counters::Counters;
 use pagemesh_os::clock;
@@ -75,38 +75,38 @@ impl Egress {
 
     /// Sends those that wait for others. Pages wait behind those that wait for room.
     pub(super) fn depart(&mut self, counters: &mut Counters) {
-        let Some((to, parcel)) = self.queue.take() else {
+        let Some((to, batch)) = self.queue.take() else {
             return;
         };
-        let each = parcel.each;
-        if each >= PIECE && !self.backlog.lets_pass(&self.udp, &parcel) {
-            return self.hold(to, parcel, counters);
+        let each = batch.each;
+        if each >= PIECE && !self.backlog.lets_pass(&self.udp, &batch) {
+            return self.hold(to, batch, counters);
         }
-        match send(&self.udp, to, parcel, counters) {
+        match send(&self.udp, to, batch, counters) {
             Sent::All(bytes) => self.queue.reuse(bytes),
             Sent::Alone(bytes) => {
                 self.queue.reuse(bytes);
                 self.queue.avoid(each);
             }
-            Sent::Rest(parcel) => self.hold(to, parcel, counters),
+            Sent::Rest(batch) => self.hold(to, batch, counters),
         }
     }
 
     /// Sends a datagram at once, unless the kernel has no room.
     pub(super) fn put(&mut self, to: SocketAddr, datagram: &[u8], counters: &mut Counters) {
         if !send_one(&self.udp, to, datagram, counters) {
-            self.hold(to, Parcel::of(datagram), counters);
+            self.hold(to, Batch::of(datagram), counters);
         }
     }
 
-    fn hold(&mut self, to: SocketAddr, parcel: Parcel, counters: &mut Counters) {
+    fn hold(&mut self, to: SocketAddr, batch: Batch, counters: &mut Counters) {
         let now = clock::monotonic();
-        self.backlog.add(now, (to, parcel), counters);
+        self.backlog.add(now, (to, batch), counters);
     }
 
     /// Whether this message waits for room.
-    pub(super) fn holds(&self, to: SocketAddr, mark: Mark) -> bool {
-        self.backlog.holds(to, mark)
+    pub(super) fn holds(&self, to: SocketAddr, hash: MessageHash) -> bool {
+        self.backlog.holds(to, hash)
     }
 
     /// Sends what had no room before.

@@ -1,7 +1,7 @@
 //! Datagrams that wait for others of their kind, to leave by one call.
 
 use super::LONGEST;
-use super::backlog::{Mark, Parcel};
+use super::backlog::{Batch, MessageHash};
 use std::net::SocketAddr;
 
 /// Datagrams of so many bytes carry a page, and seldom leave alone.
@@ -24,7 +24,7 @@ pub(super) struct SendQueue {
     each: usize,
     bytes: Vec<u8>,
     /// The messages that end in them.
-    marks: Vec<Mark>,
+    messages: Vec<MessageHash>,
     /// The last one is shorter.
     complete: bool,
     /// Some link does not carry datagrams of this length in one piece: IP has to cut
@@ -76,22 +76,22 @@ impl SendQueue {
     }
 
     /// The message ends in the last datagram that was added, if that waits for this node.
-    pub(super) fn mark(&mut self, to: SocketAddr, mark: Mark) {
+    pub(super) fn ends_message(&mut self, to: SocketAddr, hash: MessageHash) {
         if self.to == Some(to) {
-            self.marks.push(mark);
+            self.messages.push(hash);
         }
     }
 
     /// Takes out all that wait, and for which node.
-    pub(super) fn take(&mut self) -> Option<(SocketAddr, Parcel)> {
+    pub(super) fn take(&mut self) -> Option<(SocketAddr, Batch)> {
         let to = self.to.take()?;
         self.complete = false;
-        let parcel = Parcel {
+        let batch = Batch {
             bytes: std::mem::take(&mut self.bytes),
             each: self.each,
-            marks: std::mem::take(&mut self.marks),
+            messages: std::mem::take(&mut self.messages),
         };
-        Some((to, parcel))
+        Some((to, batch))
     }
 
     /// Memory for those to come.
