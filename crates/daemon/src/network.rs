@@ -167,8 +167,7 @@ impl Network {
         message.encode(header, &mut datagram);
         let may_be_short = matches!(message, Message::PolicyPage(_));
         let message = datagram.len();
-        let hash = hash(&datagram);
-        if self.egress.holds(to, hash) {
+        if self.egress.awaits_room() && self.egress.holds(to, hash(&datagram)) {
             // It was requested again, because it waits.
             self.datagram = datagram;
             counters.add(Count::MessagesHeld, 1);
@@ -176,6 +175,8 @@ impl Network {
         }
         let whole = finish(&mut datagram);
         if whole {
+            let has_page = datagram.len() > message;
+            let hash = has_page.then(|| hash(&datagram[..message]));
             let link = (header.to, self.has_company(to));
             let packing = &mut self.packing;
             // Amid whole pages that leave by one call a small one would end the call.
@@ -190,7 +191,9 @@ impl Network {
             if !whole || !self.egress.queue.begins(to, &mut datagram) {
                 self.seal((to, header.to), &datagram, counters);
             }
-            self.egress.queue.ends_message(to, hash);
+            if let Some(hash) = hash {
+                self.egress.queue.ends_message(to, hash);
+            }
             if let Some(probe) = probe {
                 self.seal((to, header.to), &probe, counters);
             }

@@ -25,7 +25,7 @@ pub struct Udp {
     socket: OwnedFd,
     address: SocketAddr,
     /// Bytes that the kernel granted for datagrams that have arrived and were not read yet.
-    room: usize,
+    receive_buffer: usize,
 }
 
 /// The result of an attempt to receive.
@@ -83,14 +83,14 @@ impl Udp {
         };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(family, SocketType::DGRAM, flags, None)?;
-        let room = size_buffers(&socket)?;
+        let receive_buffer = size_buffers(&socket)?;
         may_be_cut(&socket, address, true)?;
         bind(&socket, &address)?;
         let address = SocketAddr::try_from(getsockname(&socket)?)?;
         Ok(Self {
             socket,
             address,
-            room,
+            receive_buffer,
         })
     }
 
@@ -101,11 +101,11 @@ impl Udp {
     pub fn adopt(socket: OwnedFd) -> io::Result<Self> {
         let address = SocketAddr::try_from(getsockname(&socket)?)?;
         set_socket_send_buffer_size(&socket, SEND_BUFFER)?;
-        let room = socket_recv_buffer_size(&socket)?;
+        let receive_buffer = socket_recv_buffer_size(&socket)?;
         Ok(Self {
             socket,
             address,
-            room,
+            receive_buffer,
         })
     }
 
@@ -208,7 +208,7 @@ impl Udp {
     /// Bytes that the kernel granted for datagrams that have arrived and were not read yet.
     #[must_use]
     pub fn receive_buffer(&self) -> usize {
-        self.room
+        self.receive_buffer
     }
 
     /// Whether so little is on its way out of this host that a burst more would not be dropped by a
@@ -257,8 +257,8 @@ fn may_be_cut(socket: &OwnedFd, address: SocketAddr, may: bool) -> io::Result<()
     Ok(())
 }
 
-/// Makes the buffers as large as this user is permitted to.
-/// Returns the size of the buffer for datagrams that arrive.
+/// Makes the buffer for datagrams that arrive as large as this user is permitted to, and the other one
+/// small. Returns the size of the first.
 fn size_buffers(socket: &OwnedFd) -> io::Result<usize> {
     if set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER).is_err() {
         set_socket_recv_buffer_size(socket, RECEIVE_BUFFER)?;

@@ -116,24 +116,22 @@ impl Backlog {
         while udp.has_room()
             && let Some(mut queue) = self.queues.pop_front()
         {
-            let mut full = false;
-            if let Some(batch) = queue.batches.pop_front() {
-                self.bytes -= batch.bytes.len();
-                for hash in &batch.messages {
-                    queue.messages.remove(hash);
-                }
-                if let Sent::Rest(rest) = send(udp, queue.to, batch, counters) {
-                    self.bytes += rest.bytes.len();
-                    queue.messages.extend(&rest.messages);
-                    queue.batches.push_front(rest);
-                    full = true;
-                }
+            let Some(mut batch) = queue.batches.pop_front() else {
+                continue;
+            };
+            self.bytes -= batch.bytes.len();
+            let messages = std::mem::take(&mut batch.messages);
+            if let Sent::Rest(rest) = send(udp, queue.to, batch, counters) {
+                self.bytes += rest.bytes.len();
+                queue.batches.push_front(Batch { messages, ..rest });
+                self.queues.push_front(queue);
+                return;
+            }
+            for message in messages {
+                queue.messages.remove(&message);
             }
             if !queue.batches.is_empty() {
                 self.queues.push_back(queue);
-            }
-            if full {
-                return;
             }
         }
     }

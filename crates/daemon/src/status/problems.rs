@@ -54,12 +54,9 @@ impl Status<'_> {
             problems.push(Trouble::CoordinatorSilent.line(self.coordinator_is_silent(silent)));
         }
         problems.extend(self.standby_is_behind(now));
-        let sealing = self.executor.network.sealing.as_ref();
-        problems.extend(
-            sealing
-                .into_iter()
-                .flat_map(|sealing| sealing.problems(now)),
-        );
+        if let Some(sealing) = &self.executor.network.sealing {
+            problems.extend(sealing.problems(now));
+        }
         problems.extend(self.about.wall_clock.problem());
         for host in self.executor.events.foreigners() {
             problems.push(Trouble::OtherVersion.line(format_args!(

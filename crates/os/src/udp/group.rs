@@ -39,7 +39,7 @@ impl Group {
         let socket = plain()?;
         // Other daemons of this host listen to the group, too.
         set_socket_reuseaddr(&socket, true)?;
-        let room = size_buffers(&socket)?;
+        let receive_buffer = size_buffers(&socket)?;
         bind(&socket, &SocketAddr::V4(group))?;
         set_ip_add_membership(&socket, group.ip(), &link)?;
         set_ip_multicast_if(sender, &link)?;
@@ -48,7 +48,7 @@ impl Group {
             socket: Udp {
                 socket,
                 address: group.into(),
-                room,
+                receive_buffer,
             },
             longest: longest(group, link)?,
         })
