@@ -1,9 +1,8 @@
 //! Links that carry less than nodes ask for.
 
-use crate::support::{Cluster, PAGE, load, store};
-use pagemesh::{Advice, Mapping};
+use crate::support::{Cluster, load, store};
+use pagemesh::{Advice, Mapping, PAGE_SIZE};
 use pagemesh_cli::sandbox::Plan;
-use std::process::Command;
 use std::thread;
 
 /// So much is written on one node and read on all others.
@@ -15,7 +14,7 @@ const LIMIT: &str = "600kb";
 
 /// A command of iproute2 on node 0; what it printed, if it succeeded.
 fn tc(cluster: &Cluster, arguments: &str) -> Option<String> {
-    let mut tc: Command = cluster.node(0).command("tc");
+    let mut tc = cluster.node(0).command("tc");
     let output = tc.args(arguments.split(' ')).output().ok()?;
     let said = output.status.success().then_some(output.stdout)?;
     String::from_utf8(said).ok()
@@ -39,7 +38,7 @@ fn read_all(memory: &Mapping) {
     let segment = memory.segment();
     segment.advise(0..segment.size(), Advice::WillNeed).unwrap();
     for page in 0..PAGES as usize {
-        assert_eq!(load(memory, page * 4096 + 8), page as u64 + 1);
+        assert_eq!(load(memory, page * PAGE_SIZE + 8), page as u64 + 1);
     }
 }
 
@@ -51,8 +50,8 @@ fn the_queue_of_a_slow_link_drops_nothing() {
             return;
         };
         let maps = cluster.share("slow", PAGES);
-        for page in 0..PAGES {
-            store(&maps[0], (page * PAGE) as usize + 8, page + 1);
+        for page in 0..PAGES as usize {
+            store(&maps[0], page * PAGE_SIZE + 8, page as u64 + 1);
         }
         thread::scope(|scope| {
             for memory in &maps[1..] {

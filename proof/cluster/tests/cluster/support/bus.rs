@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 /// The pipe by which a thread that touched a lost page tells the thread that shows the logs.
 static TOLD: AtomicI32 = AtomicI32::new(-1);
 
+/// Seconds that showing the logs takes at most.
+const SHOWN: libc::c_uint = 60;
+
 /// From now on SIGBUS is told before it ends this process.
 pub(super) fn announce() {
     static ONCE: Once = Once::new();
@@ -33,7 +36,8 @@ pub(super) fn announce() {
     });
 }
 
-/// Stays until the process has ended: other threads may touch lost pages meanwhile.
+/// Stays until the process ends, and ends it if nothing else does: other threads may touch lost pages
+/// meanwhile.
 extern "C" fn tell(_: libc::c_int) {
     const TEXT: &[u8] = b"\nSIGBUS: a lost page was touched in the test ";
     // As much of the test's name as the kernel keeps for a thread.
@@ -46,8 +50,7 @@ extern "C" fn tell(_: libc::c_int) {
         name[15] = b'\n';
         libc::write(2, name.as_ptr().cast(), name.len());
         libc::write(told, name.as_ptr().cast(), 1);
-        loop {
-            libc::pause();
-        }
+        libc::sleep(SHOWN);
+        libc::abort();
     }
 }
