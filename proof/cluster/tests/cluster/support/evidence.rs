@@ -15,19 +15,35 @@ pub(super) struct Place {
 /// Counters of served waits: as long as one rises, the test does not hang.
 const PROGRESS: [&str; 3] = ["faults_served", "locks", "barriers"];
 
+/// Counters that rise only where a page was not as the core believed, or could not be placed.
+const SUSPICIOUS: [&str; 5] = [
+    "frames_overwritten",
+    "frames_punched",
+    "frames_waited",
+    "placing_failed",
+    "pages_refused",
+];
+
 /// How long a daemon may take to say how far it is.
 const ANSWER: Duration = Duration::from_secs(2);
 
 /// How much the daemons have done for threads that waited. Daemons that say nothing
 /// have done nothing.
 pub(super) fn progress(places: &[Place]) -> u64 {
-    let counters = places.iter().filter_map(|place| {
-        let mut control = Control::connect_within(&place.socket, ANSWER).ok()?;
-        control.counters().ok()
-    });
-    let counters = counters.flatten();
+    let counters = places.iter().filter_map(counters).flatten();
     let counted = counters.filter(|(name, _)| PROGRESS.contains(&name.as_str()));
     counted.map(|(_, count)| count).sum()
+}
+
+/// The counters of a daemon that tell of a fault. None if it says nothing.
+pub(super) fn suspicious(place: &Place) -> Option<Vec<(String, u64)>> {
+    let tells = |(name, count): &(String, u64)| SUSPICIOUS.contains(&name.as_str()) && *count > 0;
+    Some(counters(place)?.into_iter().filter(tells).collect())
+}
+
+fn counters(place: &Place) -> Option<Vec<(String, u64)>> {
+    let mut control = Control::connect_within(&place.socket, ANSWER).ok()?;
+    control.counters().ok()
 }
 
 /// The places of all nodes.

@@ -36,7 +36,7 @@ pub(crate) const PAGE: u64 = PAGE_SIZE as u64;
 /// A cluster that is taken down at the end of the test.
 pub(crate) struct Cluster {
     sandbox: Sandbox,
-    _watchdog: Watchdog,
+    watchdog: Watchdog,
     _permit: Permit,
 }
 
@@ -69,7 +69,7 @@ impl Cluster {
         let watchdog = Watchdog::over(&sandbox);
         Some(Self {
             sandbox,
-            _watchdog: watchdog,
+            watchdog,
             _permit: permit,
         })
     }
@@ -131,7 +131,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            evidence::keep(&evidence::places(&self.sandbox));
+            self.watchdog.show("fails");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Ends a test run in which something hangs, and says where.
+//! Ends a test run in which something hangs, and says where. Shows what the daemons of a test said last,
+//! and which of their counters tell of a fault.
 //!
 //! A thread that waits for a page that never comes cannot be called back, so
 //! the whole run ends.
@@ -72,6 +73,11 @@ impl Watchdog {
             _told_by_dropping: sender,
         }
     }
+
+    /// Shows what the daemons of this test said last.
+    pub(super) fn show(&self, what: &str) {
+        self.running.show(what);
+    }
 }
 
 impl Drop for Watchdog {
@@ -96,11 +102,14 @@ impl Running {
     fn show(&self, what: &str) {
         let mut output = std::io::stderr().lock();
         let _ = writeln!(output, "\ntest {} {what}", self.test);
-        for Place { log, .. } in &self.places {
+        for place in &self.places {
+            let log = &place.log;
             let text = std::fs::read_to_string(log).unwrap_or_default();
             let lines: Vec<_> = text.lines().collect();
             let last = &lines[lines.len().saturating_sub(TAIL)..];
             let _ = writeln!(output, "{}:\n  {}", log.display(), last.join("\n  "));
+            let suspicious = evidence::suspicious(place);
+            let _ = writeln!(output, "  counters: {suspicious:?}");
         }
         drop(output);
         evidence::keep(&self.places);
