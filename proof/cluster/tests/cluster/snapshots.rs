@@ -112,14 +112,10 @@ fn instant_read(memory: &Mapping, between: impl FnOnce(u64)) -> Result<u64, Stri
 
 /// Checks a copy on a node. Returns the round.
 fn check_copy(memory: &Mapping, node: usize) -> u64 {
-    let words = (0..STILL).map(|number| {
-        let at = page(3 * NODES + number) + 8 * (number % 500);
-        (at, load(memory, at), still(number))
-    });
-    let wrong = words.filter(|(_, there, right)| there != right);
-    let wrong: Vec<_> = wrong.collect();
-    let again = wrong.iter().map(|(at, ..)| load(memory, *at));
-    let again: Vec<_> = again.collect();
+    let words = (0..STILL).map(|number| (still_at(number), still(number)));
+    let words = words.map(|(at, right)| (at, load(memory, at), right));
+    let wrong: Vec<_> = words.filter(|(_, there, right)| there != right).collect();
+    let again: Vec<_> = wrong.iter().map(|(at, ..)| load(memory, *at)).collect();
     assert!(
         wrong.is_empty(),
         "node {node} has other words in the place of these: {wrong:x?}, and then: {again:x?}"
@@ -144,6 +140,11 @@ fn still(number: usize) -> u64 {
     }
 }
 
+/// Where that word is.
+const fn still_at(number: usize) -> usize {
+    page(3 * NODES + number) + 8 * (number % 500)
+}
+
 fn opened(mesh: &Mesh, name: &str) -> Mapping {
     mesh.open(name, Access::ReadOnly).unwrap().map().unwrap()
 }
@@ -158,8 +159,7 @@ fn a_snapshot_is_of_one_instant_while_four_nodes_store() {
     let pages = (3 * NODES + STILL) as u64;
     let memories = cluster.share("ring", pages);
     for number in (0..STILL).filter(|number| number % 3 != 0) {
-        let at = page(3 * NODES + number) + 8 * (number % 500);
-        store(&memories[number % NODES], at, still(number));
+        store(&memories[number % NODES], still_at(number), still(number));
     }
     let over = AtomicBool::new(false);
     let mut last = 0;

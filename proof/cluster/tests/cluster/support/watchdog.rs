@@ -100,18 +100,22 @@ fn running_tests() -> MutexGuard<'static, Vec<Arc<Running>>> {
 impl Running {
     /// Past the test runner, which shows nothing of a run that was aborted.
     fn show(&self, what: &str) {
+        // A daemon that stands still lets others wait for their output, if this has it.
+        let said: Vec<_> = self.places.iter().map(said).collect();
         let mut output = std::io::stderr().lock();
         let _ = writeln!(output, "\ntest {} {what}", self.test);
-        for place in &self.places {
-            let log = &place.log;
-            let text = std::fs::read_to_string(log).unwrap_or_default();
-            let lines: Vec<_> = text.lines().collect();
-            let last = &lines[lines.len().saturating_sub(TAIL)..];
-            let _ = writeln!(output, "{}:\n  {}", log.display(), last.join("\n  "));
-            let suspicious = evidence::suspicious(place);
-            let _ = writeln!(output, "  counters: {suspicious:?}");
-        }
+        let _ = writeln!(output, "{}", said.join("\n"));
         drop(output);
         evidence::keep(&self.places);
     }
+}
+
+/// The end of a daemon's log, and its counters that tell of a fault.
+fn said(place: &Place) -> String {
+    let text = std::fs::read_to_string(&place.log).unwrap_or_default();
+    let lines: Vec<_> = text.lines().collect();
+    let last = lines[lines.len().saturating_sub(TAIL)..].join("\n  ");
+    let counters = evidence::suspicious(place);
+    let log = place.log.display();
+    format!("{log}:\n  {last}\n  counters: {counters:?}")
 }
