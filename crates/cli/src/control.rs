@@ -109,7 +109,7 @@ impl Control {
         self.next += 1;
         let number = self.next;
         let packet = RequestPacket { number, request }.encode();
-        match self.socket.send(&packet, &[]) {
+        match self.socket.send_surely(&packet, &[]) {
             // A daemon that went may have said why; that is still to be heard.
             Err(error) if is_gone(error.kind()) => {}
             sent => sent.map_err(|error| self.lost(&error))?,
@@ -234,7 +234,7 @@ impl Control {
 
     fn receive(&self) -> Result<(ReplyPacket, Vec<OwnedFd>)> {
         let mut buffer = vec![0; MAX_PACKET];
-        match self.socket.recv(&mut buffer) {
+        match self.socket.recv_surely(&mut buffer) {
             Ok(Some(packet)) => {
                 let reply = ReplyPacket::decode(&buffer[..packet.len])?;
                 Ok((reply, packet.fds))

@@ -121,9 +121,11 @@ fn ask_for_room(path: &Path, edition: &Edition) -> Result<()> {
 
 /// Asks a daemon, and returns why it refuses, if it does.
 fn ask(socket: &Socket, number: u64, request: Request) -> Result<Option<Refusal>> {
-    socket.send(&RequestPacket { number, request }.encode(), &[])?;
+    socket.send_surely(&RequestPacket { number, request }.encode(), &[])?;
     let mut buffer = vec![0; MAX_PACKET];
-    let packet = socket.recv(&mut buffer)?.context("it ended by itself")?;
+    let packet = socket
+        .recv_surely(&mut buffer)?
+        .context("it ended by itself")?;
     match ReplyPacket::decode(&buffer[..packet.len])?.reply {
         Reply::Refused(why) => Ok(Some(why)),
         _ => Ok(None),

@@ -12,7 +12,7 @@ use std::io::{self, IoSlice};
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::descriptor::supplant;
 use control::Control;
@@ -110,13 +110,21 @@ impl Socket {
     /// As [`Socket::connect`]; `TimedOut` after `patience`.
     pub fn connect_within(path: &Path, patience: Duration) -> io::Result<Self> {
         let fd = new_socket(SocketFlags::CLOEXEC)?;
-        set_socket_timeout(&fd, Timeout::Send, Some(patience))?;
-        match connect(&fd, &SocketAddrUnix::new(path)?) {
-            Err(Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
-            done => done?,
+        let (address, until) = (SocketAddrUnix::new(path)?, Instant::now() + patience);
+        let mut left = patience;
+        while !left.is_zero() {
+            set_socket_timeout(&fd, Timeout::Send, Some(left))?;
+            match connect(&fd, &address) {
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => left = until.saturating_duration_since(Instant::now()),
+                done => {
+                    done?;
+                    set_socket_timeout(&fd, Timeout::Send, None)?;
+                    return Ok(Self(fd));
+                }
+            }
         }
-        set_socket_timeout(&fd, Timeout::Send, None)?;
-        Ok(Self(fd))
+        Err(io::ErrorKind::TimedOut.into())
     }
 
     /// Two connected blocking ends.
@@ -141,6 +149,14 @@ impl Socket {
     /// a signal while waiting, `BrokenPipe` if the other end is closed (no SIGPIPE).
     pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.send_with(bytes, fds, SendFlags::NOSIGNAL)
+    }
+
+    /// As [`Socket::send`], in spite of signals.
+    ///
+    /// # Errors
+    /// As [`Socket::send`], except `Interrupted`.
+    pub fn send_surely(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        in_spite_of_signals(|| self.send(bytes, fds))
     }
 
     /// Sends one packet with this process's present effective user and group, which the kernel
@@ -184,6 +200,14 @@ impl Socket {
     /// allows, in which case the packet is lost.
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
         self.recv_with(buffer, RecvFlags::CMSG_CLOEXEC)
+    }
+
+    /// As [`Socket::recv`], in spite of signals.
+    ///
+    /// # Errors
+    /// As [`Socket::recv`], except `Interrupted`.
+    pub fn recv_surely(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
+        in_spite_of_signals(|| self.recv(buffer))
     }
 
     /// Receives one packet without blocking.
@@ -345,6 +369,17 @@ impl Socket {
             fds_lost: control_cut,
             sender,
         }))
+    }
+}
+
+/// Repeats what a signal interrupted; a time limit begins anew. Where there is one, the kernel also
+/// interrupts a process that was stopped, or frozen with its container or host, and goes on.
+fn in_spite_of_signals<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
     }
 }
 

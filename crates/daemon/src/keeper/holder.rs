@@ -50,7 +50,7 @@ pub fn keep(first: OwnedFd, path: &Path, grace: Duration) -> Result<()> {
         buffer: vec![0; PACKET],
     };
     let first = Socket::from(first);
-    first.send(&encode(&Answer::Ready), &[])?;
+    first.send_surely(&encode(&Answer::Ready), &[])?;
     holder.connect(first)?;
     holder.daemon = Some(FIRST);
     holder.run()?;
@@ -230,9 +230,9 @@ fn give(socket: &Socket, items: &Items) -> io::Result<()> {
             tag: *tag,
             note: item.note.clone(),
         };
-        socket.send(&encode(&answer), &[item.fd.as_fd()])?;
+        socket.send_surely(&encode(&answer), &[item.fd.as_fd()])?;
     }
-    socket.send(&encode(&Answer::All), &[])
+    socket.send_surely(&encode(&Answer::All), &[])
 }
 
 /// Only root and the daemon's own user.

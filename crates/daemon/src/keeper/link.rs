@@ -64,7 +64,7 @@ impl Keeper {
             .spawn()
             .with_context(|| format!("cannot start {}", keeping.program.display()))?;
         ours.set_receive_timeout(PATIENCE)?;
-        let heard = ours.recv(&mut [0; PACKET])?;
+        let heard = ours.recv_surely(&mut [0; PACKET])?;
         heard.context("it ended at once; its error is above")?;
         Ok(Self {
             socket: ours,
@@ -100,11 +100,14 @@ impl Keeper {
         link.set_receive_timeout(PATIENCE)?;
         let mut held = Vec::new();
         let mut buffer = [0; PACKET];
-        if link.send(&encode(&Order::Adopt { version }), &[]).is_err() {
+        if link
+            .send_surely(&encode(&Order::Adopt { version }), &[])
+            .is_err()
+        {
             return Ok(Some(Search::Nobody));
         }
         loop {
-            let packet = match link.recv(&mut buffer) {
+            let packet = match link.recv_surely(&mut buffer) {
                 Ok(Some(packet)) => packet,
                 // It ends: there is nothing to take over any more.
                 Ok(None) => return Ok(Some(Search::Nobody)),
@@ -152,7 +155,7 @@ impl Keeper {
         self.say(&Order::End, &[]);
         let mut buffer = [0; PACKET];
         let _ = self.socket.set_receive_timeout(PATIENCE);
-        let _ = self.socket.recv(&mut buffer);
+        let _ = self.socket.recv_surely(&mut buffer);
     }
 
     /// Its process.
@@ -172,14 +175,11 @@ impl Keeper {
     /// A keeper that is gone is noticed by its connection, and another one is
     /// given everything.
     fn say(&self, order: &Order, fds: &[BorrowedFd<'_>]) {
-        loop {
-            match self.socket.send(&encode(order), fds) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                    return tracing::error!(%error, "the keeper does not take something");
-                }
-                _ => return,
+        match self.socket.send_surely(&encode(order), fds) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                tracing::error!(%error, "the keeper does not take something");
             }
+            _ => {}
         }
     }
 }
@@ -193,7 +193,7 @@ impl AsFd for Keeper {
 /// Ends a keeper without a daemon.
 pub(super) fn dismiss(path: &Path) -> io::Result<()> {
     let link = Socket::connect_within(path, PATIENCE)?;
-    link.send(&encode(&Order::Dismiss), &[])?;
+    link.send_surely(&encode(&Order::Dismiss), &[])?;
     link.set_receive_timeout(PATIENCE)?;
-    link.recv(&mut [0; PACKET]).map(drop)
+    link.recv_surely(&mut [0; PACKET]).map(drop)
 }

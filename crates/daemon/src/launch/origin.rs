@@ -78,9 +78,9 @@ impl Service {
 
 fn ask(socket: &Socket, request: Request) -> Result<Reply> {
     let number = 1;
-    socket.send(&RequestPacket { number, request }.encode(), &[])?;
+    socket.send_surely(&RequestPacket { number, request }.encode(), &[])?;
     let mut buffer = vec![0; MAX_PACKET];
-    let packet = socket.recv(&mut buffer)?.context("no answer")?;
+    let packet = socket.recv_surely(&mut buffer)?.context("no answer")?;
     Ok(ReplyPacket::decode(&buffer[..packet.len])?.reply)
 }
 

@@ -7,6 +7,31 @@ fn scratch(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("pagemesh-{name}-{}", std::process::id()))
 }
 
+/// Waits in this thread while another one interrupts it, and in the end does something else.
+fn interrupted<T>(in_the_end: impl FnOnce() + Send, wait: impl FnOnce() -> T) -> T {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: a handler that does nothing, for a signal that no other test uses; and the name of this
+    // thread, which outlives the scope.
+    let here = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(libc::SIGWINCH, &raw const action, std::ptr::null_mut());
+        libc::pthread_self()
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for _ in 0..20 {
+                std::thread::sleep(Duration::from_millis(1));
+                // SAFETY: that thread waits for this one.
+                unsafe { libc::pthread_kill(here, libc::SIGWINCH) };
+            }
+            in_the_end();
+        });
+        wait()
+    })
+}
+
 #[test]
 fn packets_keep_their_bounds_and_carry_descriptors() {
     let (one, other) = Socket::pair().unwrap();
@@ -43,12 +68,33 @@ fn who_does_not_accept_is_not_waited_for_for_ever() {
         assert!(line.len() < 100_000, "no queue is that long");
     };
     assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+    let disturbed = interrupted(|| {}, || Socket::connect_within(&path, patience));
+    assert_eq!(disturbed.unwrap_err().kind(), io::ErrorKind::TimedOut);
     // The time limit of connecting does not apply to sending.
     let first = listener.accept().unwrap();
     line[0].send(b"here", &[]).unwrap();
     assert_eq!(first.recv(&mut [0; 8]).unwrap().unwrap().len, 4);
     drop(listener);
     let _ = std::fs::remove_file(path);
+}
+
+#[test]
+fn a_time_limit_makes_signals_end_a_wait_but_not_the_sure_one() {
+    let (one, other) = Socket::pair().unwrap();
+    one.set_receive_timeout(Duration::from_secs(60)).unwrap();
+    let mut buffer = [0; 64];
+    let broken = interrupted(|| {}, || one.recv(&mut buffer));
+    assert_eq!(broken.unwrap_err().kind(), io::ErrorKind::Interrupted);
+    let answer = || other.send(b"late", &[]).unwrap();
+    let heard = interrupted(answer, || one.recv_surely(&mut buffer));
+    assert_eq!(heard.unwrap().unwrap().len, 4);
+    // Until the other end has no room.
+    one.set_send_timeout(Duration::from_secs(60)).unwrap();
+    while one.send_now(&buffer, &[]).is_ok() {}
+    let broken = interrupted(|| {}, || one.send(&buffer, &[]));
+    assert_eq!(broken.unwrap_err().kind(), io::ErrorKind::Interrupted);
+    let make_room = || while other.recv_now(&mut [0; 64]).is_ok() {};
+    interrupted(make_room, || one.send_surely(&buffer, &[])).unwrap();
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 use crate::support::{A_WHILE, Cluster, Player, eventually, load, store};
 use pagemesh::PAGE_SIZE;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::process::ExitStatusExt as _;
+use std::process::Stdio;
+use std::time::Duration;
 
 fn expect_end_by_interrupt(scripted_node: Player, what: &str) {
     scripted_node.signal(Signal::INT);
@@ -38,6 +40,38 @@ fn an_interrupt_ends_every_wait() {
     let mut after = cluster.scripted_node(1, "waits");
     assert_eq!(after.ask("lock 1"), "locked");
     assert_eq!(after.ask("lock 2"), "locked");
+}
+
+/// Whether a process waits in a system call of this number.
+fn waits_in(process: u32, call: i64) -> bool {
+    let said = std::fs::read_to_string(format!("/proc/{process}/syscall"));
+    said.is_ok_and(|said| said.split(' ').next() == Some(&call.to_string()))
+}
+
+#[test]
+fn a_command_that_was_stopped_waits_on_for_its_answer() {
+    let Some(cluster) = Cluster::start(1) else {
+        return;
+    };
+    let mut command = cluster
+        .node(0)
+        .command(env!("CARGO_BIN_EXE_pagemesh-under-test"));
+    command
+        .args(["members", "-o", "json"])
+        .stdout(Stdio::piped());
+    cluster.signal(0, Signal::STOP).unwrap();
+    let asking = command.spawn().unwrap();
+    eventually("it waits for the answer", || {
+        waits_in(asking.id(), libc::SYS_recvmsg)
+    });
+    let process = Pid::from_child(&asking);
+    for signal in [Signal::STOP, Signal::CONT, Signal::STOP, Signal::CONT] {
+        kill_process(process, signal).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    cluster.signal(0, Signal::CONT).unwrap();
+    let answer = asking.wait_with_output().unwrap();
+    assert!(answer.status.success(), "{answer:?}");
 }
 
 /// Runs `work` while node 0 is stopped, so that its pages do not come.
