@@ -16,7 +16,9 @@
  *
  * Signals. A wait without time limit ends with EINTR if a signal handler
  * installed without SA_RESTART ran in the waiting thread, a wait with time
- * limit after any handler. Nothing has happened then: call again.
+ * limit after any handler. Nothing has happened then: call again. Calls that
+ * wait for no other process (open, create, map, list, ...) go on in spite of
+ * signals; they end with EINTR only if the daemon has not answered 2 s later.
  *
  * Fork. A child goes on with all handles and mappings of its parent, as a
  * process of its own; the locks its parent holds stay its parent's. If the

@@ -50,7 +50,8 @@ impl Barrier {
             key: self.segment.key(self.number),
             parties: self.parties,
         };
-        match self.segment.mesh().ask(request, until)?.reply {
+        let connection = self.segment.mesh().connection();
+        match connection.ask(request, until)?.reply {
             Reply::Done => Ok(()),
             other => Err(unexpected(&other)),
         }

@@ -133,7 +133,7 @@ impl Board {
         memory.read(0, &mut head)?;
         if head == [0; 32] {
             // Its creator is at work, or has died at it; a second creator writes the same.
-            let _turn = segment.lock(WRITERS).lock_timeout(TURN)?;
+            let _turn = segment.lock(WRITERS).lock_surely(Some(TURN))?;
             memory.read(0, &mut head)?;
             if head == [0; 32] {
                 memory.write(0, &layout.encode())?;
@@ -463,7 +463,7 @@ impl Board {
         match self
             .segment
             .lock(state.presence.into())
-            .lock_timeout(GLANCE)
+            .lock_surely(Some(GLANCE))
         {
             Ok(_) => Ok(true),
             Err(Error::TimedOut) => Ok(false),

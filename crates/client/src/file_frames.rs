@@ -46,7 +46,7 @@ impl FilePool {
         let segment = self.segment.id();
         let request = Request::FilePages { segment, part };
         let connection = self.segment.mesh().connection();
-        let answer = connection.ask(request, after(patience))?;
+        let answer = connection.ask_surely(request, after(patience))?;
         let Reply::FilePages(frames) = answer.reply else {
             return Err(unexpected(&answer.reply));
         };

@@ -261,7 +261,7 @@ impl Heap {
 
     /// Locks the administration pages, and repairs them if the last holder of the lock died.
     fn keep_books(&self) -> Result<LockGuard> {
-        let guard = undisturbed(|| self.0.lock.lock())?;
+        let guard = self.0.lock.lock_surely(None)?;
         if guard.recovered() {
             let noted = self.0.books.load_u64(CHANGING)?;
             if let Some(place) = Place::from_word(noted) {
@@ -386,7 +386,7 @@ fn place(segment: &Segment, books: &Mapping, length: u64, parties: u32) -> Resul
             Ok(_) => false,
         };
         if refused {
-            let guard = undisturbed(|| lock.lock())?;
+            let guard = lock.lock_surely(None)?;
             let refusals = books.atomic_u64(at)?;
             refusals.store(refusals.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             guard.unlock();

@@ -35,7 +35,8 @@
 //! # Signals
 //! A wait without time limit ends with [`Error::Interrupted`] if a signal handler installed without
 //! `SA_RESTART` ran in the waiting thread, a wait with time limit after any handler. The request is
-//! withdrawn first, so trying again is safe. A signal that comes in the instant before the thread
+//! withdrawn first, so trying again is safe. Calls that wait for no other process go on in spite of
+//! signals, unless the daemon does not answer within two seconds. A signal that comes in the instant before the thread
 //! sleeps interrupts nothing: [`signals::look_while_waiting`] is for runtimes that must not miss it.
 //!
 //! # Threads and fork

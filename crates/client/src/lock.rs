@@ -17,7 +17,7 @@ use pagemesh_wire::lockword::{LOCAL_TURNS, LockWord};
 use crate::bell::{Gate, after};
 use crate::connection::unexpected;
 use crate::fork::Generation;
-use crate::{Error, Result, Segment};
+use crate::{Error, Result, Segment, undisturbed};
 
 /// How long [`Lock::try_lock`] waits for a free token to arrive from another node.
 const FETCH: Duration = Duration::from_millis(20);
@@ -61,6 +61,14 @@ pub struct Lock {
     state: Arc<LockState>,
 }
 
+/// What signal handlers do to a thread that waits for a lock.
+#[derive(Clone, Copy, Debug)]
+enum Signals {
+    EndTheWait,
+    /// Nothing, as long as the daemon answers: the request keeps its place in the queue.
+    ChangeNothing,
+}
+
 /// A held lock; released when this is dropped.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct LockGuard {
@@ -87,7 +95,7 @@ impl Lock {
     /// [`Error::Interrupted`]; [`Error::Refused`] if the node that holds the lock's token cannot be
     /// reached.
     pub fn lock(&self) -> Result<LockGuard> {
-        self.acquire(None)
+        self.acquire(None, Signals::EndTheWait)
     }
 
     /// Takes the lock, waiting for at most `timeout`.
@@ -95,14 +103,21 @@ impl Lock {
     /// # Errors
     /// [`Error::TimedOut`], else as [`Lock::lock`].
     pub fn lock_timeout(&self, timeout: Duration) -> Result<LockGuard> {
-        self.acquire(after(timeout))
+        self.acquire(after(timeout), Signals::EndTheWait)
+    }
+
+    /// As [`Lock::lock_timeout`], in spite of signals. For turns within this library, which are
+    /// short.
+    pub(crate) fn lock_surely(&self, timeout: Option<Duration>) -> Result<LockGuard> {
+        let until = timeout.and_then(after);
+        undisturbed(|| self.acquire(until, Signals::ChangeNothing))
     }
 
     /// Takes the lock if it is free; `None` if it is held. While the token is on another node, only
     /// a request for it tells a free lock from a held one, which takes up to 20 ms.
     ///
     /// # Errors
-    /// As [`Lock::lock`].
+    /// [`Error::Refused`], as [`Lock::lock`].
     pub fn try_lock(&self) -> Result<Option<LockGuard>> {
         self.check_process()?;
         if !self.state.gate.try_enter() {
@@ -115,10 +130,10 @@ impl Lock {
         Ok(outcome?.map(|recovered| self.guard(recovered)))
     }
 
-    fn acquire(&self, until: Option<Instant>) -> Result<LockGuard> {
+    fn acquire(&self, until: Option<Instant>, signals: Signals) -> Result<LockGuard> {
         self.check_process()?;
         self.state.gate.enter(until)?;
-        match self.pass(until) {
+        match self.pass(until, signals) {
             Ok(recovered) => Ok(self.guard(recovered)),
             Err(error) => {
                 self.state.gate.leave();
@@ -128,7 +143,7 @@ impl Lock {
     }
 
     /// Takes the lock word, waiting until it is free. True if the last holder died.
-    fn pass(&self, until: Option<Instant>) -> Result<bool> {
+    fn pass(&self, until: Option<Instant>, signals: Signals) -> Result<bool> {
         let known = self.state.slot.load(Ordering::Relaxed) != UNKNOWN;
         if known && self.swap(LockWord::Free, self.held(), until)? {
             let turns = self.state.turns.load(Ordering::Relaxed);
@@ -142,14 +157,18 @@ impl Lock {
         } else {
             // Both requests are sent at once, because at the first use the token is seldom on this
             // node.
-            Some(connection.start(Request::LockSlot { key }, &[], None)?)
+            Some(connection.start_surely(Request::LockSlot { key }, &[])?)
         };
         let (request, undo) = (Request::Lock { key }, Request::Unlock { key });
-        let lock = connection.start(request, &[], Some(undo))?;
+        let start = || connection.start(request.clone(), &[], Some(undo.clone()));
+        let lock = undisturbed(start)?.surely(true);
         if let Some(place) = place {
-            self.learn(&place.finish(until)?.reply)?;
+            self.learn(&place.finish_surely(until)?.reply)?;
         }
-        let answer = lock.surely(true).finish(until)?;
+        let answer = match signals {
+            Signals::EndTheWait => lock.finish(until)?,
+            Signals::ChangeNothing => lock.finish_surely(until)?,
+        };
         match answer.reply {
             Reply::Locked { recovered } => {
                 self.state.turns.store(0, Ordering::Relaxed);
@@ -165,7 +184,7 @@ impl Lock {
         let held = |word: &Word| matches!(word.load(), LockWord::Held { .. });
         let passed = match self.word(until) {
             Ok(word) if held(word) => return Ok(None),
-            Ok(_) => self.pass(until),
+            Ok(_) => self.pass(until, Signals::ChangeNothing),
             Err(error) => Err(error),
         };
         match passed {
@@ -193,7 +212,7 @@ impl Lock {
     fn ask_unlock(&self) {
         let key = self.segment.key(self.number);
         let connection = self.segment.mesh().connection();
-        let call = connection.start_surely(Request::Unlock { key });
+        let call = connection.start_surely(Request::Unlock { key }, &[]);
         let _ = call.and_then(|call| call.surely(true).finish(after(UNLOCK)));
     }
 
@@ -282,19 +301,12 @@ impl LockGuard {
 
     /// Takes the lock again; signals do not interrupt it.
     pub(crate) fn retake(&mut self) -> Result<()> {
-        loop {
-            match self.lock.acquire(None) {
-                Err(Error::Interrupted) => {}
-                Err(error) => return Err(error),
-                Ok(mut again) => {
-                    again.held = false;
-                    self.held = true;
-                    self.holder = again.holder;
-                    self.recovered |= again.recovered;
-                    return Ok(());
-                }
-            }
-        }
+        let mut again = self.lock.lock_surely(None)?;
+        again.held = false;
+        self.held = true;
+        self.holder = again.holder;
+        self.recovered |= again.recovered;
+        Ok(())
     }
 }
 

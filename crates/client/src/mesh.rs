@@ -195,7 +195,7 @@ impl Mesh {
         exclusive: bool,
         access: Access,
     ) -> Result<Segment> {
-        let answer = self.0.connection.ask(
+        let answer = self.0.connection.ask_surely(
             Request::Open {
                 name: name.to_owned(),
                 create,
@@ -415,7 +415,7 @@ impl Mesh {
                     .into(),
             )));
         }
-        self.0.connection.ask(request, until)
+        self.0.connection.ask_surely(request, until)
     }
 
     /// Sends a request whose only successful reply is `Done`.
@@ -467,7 +467,7 @@ impl Inner {
         };
         match &inherited {
             Ok(client) => self.client.store(client.0, Ordering::Relaxed),
-            Err(orphan) => complain(format_args!("{orphan}")),
+            Err(orphan) => complain(format_args!("the segments"), orphan),
         }
         for region in self
             .regions
@@ -479,7 +479,8 @@ impl Inner {
                 region.renounce();
             } else if let Err(orphan) = region.inherit() {
                 region.renounce();
-                complain(format_args!("{orphan}"));
+                let name = region.name();
+                complain(format_args!("the segment '{name:.60}'"), &orphan);
             }
         }
     }
@@ -498,7 +499,7 @@ impl fmt::Debug for Mesh {
 fn greet(connection: &Connection, patience: Duration) -> Result<(u32, Answer)> {
     let mut first = None;
     for (version, hello) in Request::hellos(&program()) {
-        match connection.ask(hello, after(patience)) {
+        match connection.ask_surely(hello, after(patience)) {
             Err(Error::Refused(why @ Refusal::Invalid(_))) => {
                 first.get_or_insert(why);
             }

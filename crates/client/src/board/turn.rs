@@ -41,14 +41,14 @@ impl Board {
     }
 
     fn either_turn(&self) -> Result<Turn> {
-        match self.segment.lock(WRITERS).lock_timeout(TURN) {
+        match self.segment.lock(WRITERS).lock_surely(Some(TURN)) {
             Ok(guard) => Ok(Turn {
                 alone: true,
                 _guard: guard,
             }),
             Err(Error::TimedOut) => Ok(Turn {
                 alone: false,
-                _guard: self.segment.lock(BYPASS).lock_timeout(TURN)?,
+                _guard: self.segment.lock(BYPASS).lock_surely(Some(TURN))?,
             }),
             Err(error) => Err(error),
         }
@@ -80,7 +80,7 @@ impl Board {
             (true, 0) => Ok((last()? + 1, None)),
             // The stopped writer is done, or dead.
             (true, _) => {
-                let bypass = self.segment.lock(BYPASS).lock_timeout(TURN)?;
+                let bypass = self.segment.lock(BYPASS).lock_surely(Some(TURN))?;
                 memory.write(STOPPED, &[0; 8])?;
                 Ok((last()? + 1, Some(bypass)))
             }

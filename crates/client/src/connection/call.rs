@@ -68,6 +68,12 @@ impl Connection {
         self.start(request, &[], None)?.finish(until)
     }
 
+    /// As [`Connection::ask`], for what the daemon answers as soon as it can: signals do not end the
+    /// wait.
+    pub fn ask_surely(&self, request: Request, until: Option<Instant>) -> Result<Answer> {
+        self.start_surely(request, &[])?.finish_surely(until)
+    }
+
     /// Sends a request; the returned call yields the replies.
     ///
     /// `undo` is the request that gives back what this request may still get after the caller has
@@ -127,9 +133,9 @@ impl Connection {
     }
 
     /// As [`Connection::start`]; a signal does not prevent that the request is sent.
-    pub fn start_surely(&self, request: Request) -> Result<Call<'_>> {
+    pub fn start_surely(&self, request: Request, fds: &[BorrowedFd<'_>]) -> Result<Call<'_>> {
         loop {
-            match self.start(request.clone(), &[], None) {
+            match self.start(request.clone(), fds, None) {
                 Err(Error::Interrupted) => {}
                 result => return result,
             }
@@ -169,7 +175,7 @@ impl Connection {
         } else {
             drop(router);
             // The thread that waits reads the replies for all.
-            let call = self.start_surely(request);
+            let call = self.start_surely(request, &[]);
             let _ = call.and_then(|call| call.surely(true).finish(after(TELL_PATIENCE)));
         }
     }
@@ -334,6 +340,25 @@ impl<'c> Call<'c> {
             match self.connection.next(&mut self, until) {
                 Err(stop) => return self.withdraw(stop),
                 // A successor of the daemon repeats this reply.
+                Ok(answer) if matches!(answer.reply, Reply::Waiting) => {}
+                Ok(answer) => return self.last(answer),
+            }
+        }
+    }
+
+    /// As [`Call::finish`], for an answer that should come soon. A signal does not withdraw the
+    /// request: another node may have done what it says. Only if the answer does not come within
+    /// the grace after the first signal, the daemon is asked what became of it.
+    pub fn finish_surely(mut self, until: Option<Instant>) -> Result<Answer> {
+        let mut limit = until;
+        loop {
+            match self.connection.next(&mut self, limit) {
+                Err(Error::Interrupted) if limit == until => {
+                    limit = until.into_iter().chain(after(GRACE)).min();
+                }
+                Err(Error::Interrupted) => {}
+                Err(Error::TimedOut) if limit != until => return self.withdraw(Error::Interrupted),
+                Err(stop) => return self.withdraw(stop),
                 Ok(answer) if matches!(answer.reply, Reply::Waiting) => {}
                 Ok(answer) => return self.last(answer),
             }

@@ -14,6 +14,8 @@ pub enum Orphan {
     Silent,
     /// The daemon sent an unexpected reply.
     Refused,
+    /// Private memory belongs to one process.
+    Private,
     /// The parent has unmapped a part of the memory, or mapped something else over it.
     Cut,
     /// This system call failed.
@@ -37,6 +39,7 @@ impl fmt::Display for Orphan {
             Self::Closed => f.write_str("its daemon is gone"),
             Self::Silent => f.write_str("its daemon does not answer"),
             Self::Refused => f.write_str("its daemon refuses"),
+            Self::Private => f.write_str("private memory is not shared"),
             Self::Cut => f.write_str("its parent has unmapped a part of one"),
             Self::System(call, errno) => {
                 write!(f, "{call} fails with error {}", errno.raw_os_error())

@@ -287,6 +287,40 @@ mod signals {
         daemon.join().unwrap();
     }
 
+    #[test]
+    fn a_short_call_ends_with_its_answer_in_spite_of_signals() {
+        handle(0, libc::SIGUSR1);
+        let (connection, peer) = pair();
+        thread::scope(|scope| {
+            for (until, answers) in [
+                (None, true),
+                (after(Duration::from_secs(60)), true),
+                (None, false),
+            ] {
+                let (who, threads) = channel();
+                let connection = &connection;
+                let asker = scope.spawn(move || {
+                    // SAFETY: names this thread.
+                    who.send(unsafe { libc::pthread_self() }).unwrap();
+                    connection.ask_surely(probe(1), until)
+                });
+                let (asking, asked) = (threads.recv().unwrap(), peer.request().unwrap());
+                interrupt(asking, libc::SIGUSR1);
+                interrupt(asking, libc::SIGUSR1);
+                if answers {
+                    peer.reply(asked.number, Reply::Done);
+                    assert_eq!(asker.join().unwrap().unwrap().reply, Reply::Done);
+                    continue;
+                }
+                let number = asked.number;
+                assert_eq!(peer.request().unwrap().request, Request::Cancel { number });
+                peer.reply(number, Reply::Refused(Refusal::Cancelled));
+                let result = asker.join().unwrap();
+                assert!(matches!(result, Err(Error::Interrupted)), "{result:?}");
+            }
+        });
+    }
+
     thread_local! {
         /// How often this thread has looked for signals.
         static LOOKS: Cell<u32> = const { Cell::new(0) };
@@ -407,7 +441,7 @@ mod signals {
             let release = scope.spawn(move || {
                 // SAFETY: no preconditions.
                 who.send(unsafe { libc::pthread_self() }).unwrap();
-                connection.start_surely(unlock()).unwrap().finish(None)
+                connection.start_surely(unlock(), &[]).unwrap().finish(None)
             });
             interrupt(threads.recv().unwrap(), libc::SIGUSR1);
             for _ in 0..sent {

@@ -5,14 +5,14 @@ use std::os::fd::AsFd as _;
 
 use rustix::process::getpid;
 
-/// Writes to standard error that this child has no segments, and why.
-pub fn complain(why: fmt::Arguments<'_>) {
+/// Writes to standard error that this child is without segments of its parent, and why.
+pub fn complain(what: fmt::Arguments<'_>, why: &impl fmt::Display) {
     let mut line = Line::default();
     let child = getpid().as_raw_nonzero();
     let _ = writeln!(
         line,
-        "pagemesh: process {child} does not keep the segments of its parent: {why}; its accesses \
-         to them end in SIGSEGV"
+        "pagemesh: process {child} does not keep {what} of its parent: {why}; accesses there end \
+         in SIGSEGV"
     );
     // If standard error is closed, the message is dropped.
     let _ = rustix::io::write(std::io::stderr().as_fd(), line.text());

@@ -9,6 +9,7 @@ use pagemesh_os::kept::Mark;
 use pagemesh_os::uffd::{Kind, Uffd};
 use pagemesh_os::vma::each_mapped;
 use pagemesh_wire::local::{Reply, Request, RequestPacket, View};
+use pagemesh_wire::peer::Policy;
 use pagemesh_wire::{ByteLen, ByteOffset, MappingId, PAGE_SIZE};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
@@ -118,8 +119,9 @@ impl Region {
             number,
             request: request.clone(),
         };
-        let call = mesh.connection().start(request, &[uffd.as_fd()], None)?;
-        match call.finish(None)?.reply {
+        let fds = [uffd.as_fd()];
+        let call = mesh.connection().start_surely(request, &fds)?;
+        match call.finish_surely(None)?.reply {
             Reply::Mapped { mapping } => Ok(Served {
                 _kept: Mark::of(&uffd),
                 number: AtomicU64::new(mapping.0),
@@ -158,6 +160,11 @@ impl Region {
         each_mapped(self.segment.memory(), self.offset, &self.addresses(), each)
     }
 
+    /// The name of the segment that it is of.
+    pub fn name(&self) -> &str {
+        self.segment.name()
+    }
+
     fn addresses(&self) -> Range<usize> {
         let start = self.base.as_ptr() as usize;
         start..start + self.span()
@@ -176,6 +183,9 @@ impl Region {
         }
         if held == Held::Partly as u8 {
             return Err(Orphan::Cut);
+        }
+        if let Policy::Private { .. } = self.segment.info().spec.policy {
+            return Err(Orphan::Private);
         }
         let address = Some(self.base.as_ptr() as usize);
         let Self {

@@ -59,7 +59,7 @@ pub fn cut(copier: &mut Copier<'_, '_>) -> SnapshotResult<(u64, Duration)> {
 fn turn(copier: &mut Copier<'_, '_>) -> SnapshotResult<LockGuard> {
     let lock = copier.segment.lock(SAVERS);
     loop {
-        match lock.lock_timeout(TURN) {
+        match lock.lock_surely(Some(TURN)) {
             Err(Error::TimedOut) => copier.tell(0)?,
             turn => return Ok(turn?),
         }

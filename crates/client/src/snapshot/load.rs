@@ -75,7 +75,7 @@ fn store(
     let mapping = segment.map()?;
     let ordered = matches!(segment.info().spec.policy, Policy::Release { .. });
     let turn = match ordered {
-        true => Some(segment.lock(LOADER).lock()?),
+        true => Some(segment.lock(LOADER).lock_surely(None)?),
         false => None,
     };
     each_piece(path, (Step::Storing, observer), |at, contents| {
