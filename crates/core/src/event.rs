@@ -99,6 +99,8 @@ events! {
     Resent {} => "resent",
     /// A message came too late or twice.
     Stale {} => "stale",
+    /// This node did not run for a while: it was stopped or frozen, or had no processor.
+    WasAway {} => "absences",
     /// A datagram that is none of ours, or malformed, was dropped.
     Malformed {} => "malformed",
     /// A datagram of another version of the protocol was dropped.

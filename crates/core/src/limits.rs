@@ -112,6 +112,10 @@ pub const HEARTBEAT_ELECTED: Duration = Duration::from_millis(250);
 /// host that runs eight nodes on two cores must not lose any of them.
 pub const DEAD_AFTER: Duration = Duration::from_secs(5);
 
+/// A deadline that is handled later than so many heartbeats after its time shows that the node did not
+/// run meanwhile. A second, as long as no member is given up for less than five.
+pub const AWAY: u32 = 2;
+
 /// The first node is never declared dead, since it may come back. When it has been silent for this
 /// many times [`DEAD_AFTER`], accesses that have waited as long fail. That is longer than the 30 s
 /// for which the keeper of a dead daemon waits for a successor.

@@ -8,6 +8,7 @@ use crate::event::Event;
 use crate::global::{Begin, Global};
 use crate::input::Input;
 use crate::leaving::Leaving;
+use crate::limits::AWAY;
 use crate::membership::{Coordinator, CoordinatorSilent, Membership, Standing, Upgrade};
 use crate::policies::{Due, Found, Gone, Who};
 use crate::prefetch::gather;
@@ -174,7 +175,23 @@ impl Services {
         }
     }
 
+    /// A deadline that is handled late shows that this node did not run: it was stopped, or frozen with
+    /// its container or host, as the others may have been.
+    fn mind_absence(&mut self, cx: &mut Cx<'_>) {
+        let due = cx.shell.timers.next().unwrap_or(cx.now);
+        let away = cx.now - due;
+        if away <= cx.pace().heartbeat * AWAY {
+            return;
+        }
+        cx.emit(Event::WasAway {});
+        self.membership.was_away(cx.now, away);
+        if let Some(coordinator) = &mut self.coordinator {
+            coordinator.was_away(cx.now, away);
+        }
+    }
+
     fn deadline(&mut self, cx: &mut Cx<'_>) {
+        self.mind_absence(cx);
         self.start_from_disk(cx);
         if let Some(coordinator) = self.membership.start(cx) {
             self.coordinator = Some(coordinator);

@@ -69,6 +69,9 @@ const DATAGRAMS: usize = 64;
 /// Request packets of one process handled in a row before others are served.
 const PACKETS: usize = 16;
 
+/// Nanoseconds by which a deadline is late after the daemon did not run.
+const ABSENCE: u64 = 500_000_000;
+
 /// Requests from request slots handled in a row before others are served.
 const IN_A_ROW: usize = 16;
 
@@ -154,6 +157,18 @@ impl Daemon {
         Ok(())
     }
 
+    /// After it did not run for long, the daemon does what was due before it serves a program, which
+    /// would be told that others are silent.
+    fn hear_after_absence(&mut self) -> Result<()> {
+        let now = clock::monotonic();
+        let late = |due: u64| now.saturating_sub(due) > ABSENCE;
+        if self.driver.next_due().is_some_and(late) {
+            self.hear_before_due(now)?;
+            self.driver.due(now);
+        }
+        Ok(())
+    }
+
     fn sleep(&mut self, now: u64, programs: Programs) -> Result<()> {
         self.be_told()?;
         self.await_room()?;
@@ -200,6 +215,7 @@ impl Daemon {
     fn poll(&mut self, timeout: Option<u64>) -> Result<()> {
         let mut ready = std::mem::take(&mut self.ready);
         self.driver.executor.poll.wait(timeout, &mut ready)?;
+        self.hear_after_absence()?;
         // From here until the daemon sleeps again, programs need not wake it for a request slot.
         self.driver.executor.sessions.request_slots.look();
         if ready.is_empty() {

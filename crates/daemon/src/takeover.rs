@@ -319,7 +319,6 @@ impl Driver {
     ) -> Result<Self> {
         let mut driver = Self::with(recovered.node, executor, about);
         driver.executor.network.meet(&driver.node);
-        driver.deadlines.listen_first(recovered.now);
         for (id, _) in driver.executor.pages.mappings.iter() {
             driver.poll_mapping(id)?;
         }

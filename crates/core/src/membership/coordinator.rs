@@ -208,6 +208,14 @@ impl Coordinator {
         }
     }
 
+    /// This node did not run for so long: that is no silence of members, which may not have run
+    /// either.
+    pub(crate) fn was_away(&mut self, now: Time, away: Duration) {
+        for heard in self.heard.values_mut() {
+            *heard = now.min(*heard + away);
+        }
+    }
+
     /// Time since a member was last heard.
     pub(crate) fn silent(&self, node: NodeId, now: Time) -> Option<Duration> {
         self.heard.get(&node).map(|heard| now - *heard)

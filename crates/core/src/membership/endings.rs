@@ -129,6 +129,21 @@ mod tests {
     }
 
     #[test]
+    fn what_the_coordinator_slept_through_is_no_silence() {
+        let slept = |of: &mut Coordinator, cx: &mut Cx<'_>| {
+            of.watch(cx, NodeId(3));
+            let (dead_after, away) = (cx.pace().dead_after, cx.pace().dead_after * 100);
+            cx.now = cx.now + away;
+            of.was_away(cx.now, away);
+            let awake = of.suspect(cx, NodeId(3));
+            cx.now = cx.now + dead_after;
+            (awake, of.suspect(cx, NodeId(3)))
+        };
+        let (awake, due) = ended(Health::Alive, slept);
+        assert_eq!((awake, told(Ok(due), 3)), (None, Some(Health::Dead)));
+    }
+
+    #[test]
     fn a_silent_member_dies_once() {
         let later = |of: &mut Coordinator, cx: &mut Cx<'_>| {
             of.watch(cx, NodeId(3));

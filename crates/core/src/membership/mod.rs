@@ -349,6 +349,14 @@ impl Membership {
         }
     }
 
+    /// This node did not run for so long: that is no silence of others.
+    pub(crate) fn was_away(&mut self, now: Time, away: Duration) {
+        self.coordinator_heard = now.min(self.coordinator_heard + away);
+        for heard in self.echoes.values_mut() {
+            *heard = now.min(*heard + away);
+        }
+    }
+
     /// The coordinator was heard, or is a new one.
     pub(crate) fn follow(&mut self, now: Time) {
         self.coordinator_heard = now;

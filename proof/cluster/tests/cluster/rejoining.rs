@@ -5,6 +5,7 @@ use crate::support::{A_WHILE, Cluster, Player, eventually, load, store};
 use pagemesh::{Health, Mapping, PAGE_SIZE};
 use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt as _;
+use std::time::Duration;
 
 /// A page that the first node stores to and the third one reads.
 const READ: usize = 0;
@@ -67,6 +68,34 @@ fn status(cluster: &Cluster, node: usize) -> (Option<i32>, String) {
     let output = command.arg("status").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     (output.status.code(), said)
+}
+
+/// As when a virtual machine is suspended, or all containers of a host are paused.
+#[test]
+fn a_cluster_that_stood_still_as_a_whole_goes_on() {
+    let Some(cluster) = Cluster::start(3) else {
+        return;
+    };
+    let (mapping, mut reader) = reader(&cluster, "whole");
+    shares(&mapping, &mut reader, 1);
+    for (order, value) in [([0, 1, 2], 2), ([2, 1, 0], 3)] {
+        (0..3).for_each(|node| cluster.signal(node, Signal::STOP).unwrap());
+        // Longer than a member may be silent.
+        std::thread::sleep(Duration::from_secs(7));
+        for node in order {
+            cluster.signal(node, Signal::CONT).unwrap();
+            std::thread::sleep(5 * A_WHILE);
+        }
+        // A member that is given up is given up by then.
+        std::thread::sleep(Duration::from_secs(6));
+        assert_eq!(dead(&cluster), 0);
+        shares(&mapping, &mut reader, value);
+    }
+    for node in 0..3 {
+        let counted = ["absences", "members_died", "rejoined"];
+        let counted = counted.map(|name| cluster.counter(node, name));
+        assert!(counted[0] >= 2 && counted[1..] == [0, 0], "{counted:?}");
+    }
 }
 
 #[test]
