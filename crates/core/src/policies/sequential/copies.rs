@@ -6,7 +6,7 @@ use crate::effect::{Rights, Source};
 use crate::event::Event;
 use crate::ownership::acknowledge;
 use pagemesh_wire::peer::{
-    Access, Ask, Contents, Data, Invalidate, InvalidateAck, Message, Pass, Waiter,
+    Access, Ask, Contents, Data, Invalidate, InvalidateAck, Manager, Message, Pass, Waiter,
 };
 use pagemesh_wire::{NodeId, NodeSet, RequestId};
 
@@ -40,6 +40,7 @@ impl PageContext<'_, '_> {
         let Some(source) = source(data.contents) else {
             return self.here.cx.emit(Event::Malformed {});
         };
+        self.note_progress(data.owner);
         self.here.passing_settled();
         if let Some(busy) = self.here.page.own.busy_if_any() {
             busy.search = None;
@@ -53,6 +54,23 @@ impl PageContext<'_, '_> {
         self.grant();
         let subject = self.here.subject();
         self.here.page.own.send_on(self.here.cx, subject);
+    }
+
+    /// A copy came from the owner, or from a reader to which that has left the request: those that
+    /// were requested at the same time are on their way.
+    fn note_progress(&mut self, owner: NodeId) {
+        let Some(want) = self.here.page.own.want() else {
+            return;
+        };
+        if self.here.rules.manager != Manager::Dynamic {
+            return;
+        }
+        let backoff = want.backoff.clone();
+        match self.after.from {
+            Some(from) if from == owner => self.here.cx.progressed(owner, &backoff),
+            Some(_) => self.here.cx.progressed_elsewhere(owner, &backoff),
+            None => {}
+        }
     }
 
     /// Ownership arrived.
@@ -109,7 +127,8 @@ impl PageContext<'_, '_> {
     fn request_due(&mut self) {
         let timer = self.here.timer();
         let readable = self.here.page.rights >= Rights::Read;
-        let version = self.here.page.own.version;
+        let (version, owner) = (self.here.page.own.version, self.here.page.own.hint);
+        let left_to_readers = self.here.rules.manager == Manager::Dynamic;
         let Some(busy) = self.here.page.own.busy_if_any() else {
             return;
         };
@@ -121,7 +140,12 @@ impl PageContext<'_, '_> {
         if busy.more.nobody_waits() && !orphaned {
             return self.give_up_ahead();
         }
-        if self.here.cx.fire(&mut want.backoff, timer) {
+        let may_be_left = left_to_readers && want.waiter.access == Access::Read;
+        let due = match may_be_left {
+            true => self.here.cx.fire_to([owner], &mut want.backoff, timer),
+            false => self.here.cx.fire(&mut want.backoff, timer),
+        };
+        if due {
             want.waiter.have = readable.then_some(version);
             let waiter = want.waiter;
             self.submit(waiter);

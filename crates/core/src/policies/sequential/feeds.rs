@@ -20,6 +20,7 @@ use crate::event::Event;
 use crate::limits::READS;
 use crate::shell::Cx;
 use crate::time::Time;
+use core::cmp::Reverse;
 use core::time::Duration;
 use pagemesh_sorted::SortedMap;
 use pagemesh_wire::peer::{
@@ -82,8 +83,9 @@ impl Feeds {
         reading.collect()
     }
 
-    /// The owner, if it feeds no other node; else the holder that feeds the fewest, the one before if
-    /// no other feeds fewer.
+    /// The owner, if it feeds no other node; else the holder that feeds the fewest. Of those, the one
+    /// farthest from the owner: else a reader would stay with the first of the chain though the second
+    /// could feed it, and each of two would get half of what the first can send.
     fn least_busy(&self, now: Time, owner: NodeId, reader: NodeId, holders: &NodeSet) -> NodeId {
         let before = self.readers.get(&reader).map(|feed| feed.from);
         let fed = |node| {
@@ -93,8 +95,16 @@ impl Feeds {
         let reading = self.reading(now, reader, holders);
         let least = reading
             .iter()
-            .min_by_key(|&node| (fed(node), Some(node) != before));
+            .min_by_key(|&node| (fed(node), Reverse(self.depth(node)), Some(node) != before));
         least.filter(|_| fed(owner) > 0).unwrap_or(owner)
+    }
+
+    /// Nodes between the owner and this one, along which its last burst came. Readers that feed each
+    /// other in a circle are all deep.
+    fn depth(&self, node: NodeId) -> usize {
+        let step = |feed: &Feed| self.readers.get(&feed.from);
+        let chain = core::iter::successors(self.readers.get(&node), |feed| step(feed));
+        chain.take(self.readers.len()).count()
     }
 
     /// A node is gone.
