@@ -5,30 +5,26 @@ use crate::driver::Driver;
 use crate::keeper::Keeping;
 use crate::launch;
 use crate::listener::{ProgramListener, Visit};
-use crate::network::Got;
 use crate::options::Options;
-use crate::payload::may_bring_diffs;
 use crate::receive_batch::ReceiveBatch;
-use crate::serve::Descriptors;
 use crate::sessions::Sessions;
 use crate::token::Token;
 use crate::waiter::{Programs, Waiter};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use pagemesh_os::clock;
 use pagemesh_os::latency::LatencyHold;
 use pagemesh_os::poll::Ready;
 use pagemesh_os::signals::Signals;
-use pagemesh_wire::{ClientId, PublicKey};
-use std::io;
-use std::net::SocketAddr;
-use std::ops::Range;
+use pagemesh_wire::ClientId;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 mod awake;
+mod datagrams;
 mod keeping;
 mod membership;
+mod requests;
 mod start;
 
 use awake::{EXPECTED, Rounds};
@@ -66,14 +62,8 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// Datagrams received in a row before other descriptors are served.
 const DATAGRAMS: usize = 64;
 
-/// Request packets of one process handled in a row before others are served.
-const PACKETS: usize = 16;
-
 /// Nanoseconds by which a deadline is late after the daemon did not run.
 const ABSENCE: u64 = 500_000_000;
-
-/// Requests from request slots handled in a row before others are served.
-const IN_A_ROW: usize = 16;
 
 /// Runs a daemon until it is told to end.
 ///
@@ -264,72 +254,6 @@ impl Daemon {
         Ok(())
     }
 
-    /// Handles one datagram and those received with it in one system call; false if there was none.
-    fn receive(&mut self) -> Result<bool> {
-        let mut any = self.receive_one()?;
-        while self.driver.executor.network.has_more() {
-            any |= self.receive_one()?;
-        }
-        self.act();
-        let executor = &mut self.driver.executor;
-        executor.network.depart(&mut executor.counters);
-        Ok(any)
-    }
-
-    fn receive_one(&mut self) -> Result<bool> {
-        let executor = &mut self.driver.executor;
-        let room = self.receive_batch.room();
-        let got = executor.network.receive(room, &mut executor.counters);
-        match got.context("the socket to other daemons is broken")? {
-            Got::Datagram(at, from, key) => {
-                let more = executor.network.has_more();
-                self.handle((from, key), at, more);
-                Ok(true)
-            }
-            Got::Nothing => Ok(false),
-            Got::Handled => Ok(true),
-        }
-    }
-
-    /// Handles a datagram: alone, or in one turn with those received with it.
-    fn handle(&mut self, whose: (SocketAddr, PublicKey), at: Range<usize>, more: bool) {
-        let room = &mut self.receive_batch.room()[at.clone()];
-        let at = match self.driver.executor.lending.open(room) {
-            None => at,
-            Some(spoiled) => {
-                self.driver.executor.count(Count::PagesForged, 1);
-                at.start..at.start + spoiled
-            }
-        };
-        let heard = self.driver.heard();
-        let alone = heard == 0 && !more;
-        if alone || may_bring_diffs(self.receive_batch.at(at.clone())) {
-            self.act();
-            let now = clock::monotonic();
-            self.came(now);
-            let bytes = self.receive_batch.take(at);
-            return self.driver.datagram(now, whose, bytes);
-        }
-        // All datagrams of one turn have the same time.
-        if heard == 0 {
-            let now = clock::monotonic();
-            self.came(now);
-            self.driver.begin_to_hear(now);
-        }
-        self.receive_batch.sort(heard, at.clone());
-        let bytes = self.receive_batch.take(at);
-        if !self.driver.hear(whose, bytes) {
-            self.act();
-        }
-    }
-
-    /// Carries out the effects of the datagrams of this turn.
-    fn act(&mut self) {
-        if self.driver.heard() > 0 {
-            self.driver.act(&self.receive_batch);
-        }
-    }
-
     /// Records activity at `now`.
     fn came(&mut self, now: u64) {
         self.rounds.busy = true;
@@ -372,114 +296,6 @@ impl Daemon {
         }
         if event.readable || event.broken {
             self.requests(client, |_| true);
-        }
-    }
-
-    /// Handles requests from request slots: one, if there is any, and those that come soon after.
-    fn request_slots(&mut self, ends_are_heard: bool) -> Result<bool> {
-        let Some(client) = self.driver.executor.sessions.request_slots.asker() else {
-            return Ok(false);
-        };
-        self.serve_slot(client, ends_are_heard)?;
-        for _ in 1..IN_A_ROW {
-            let Some(client) = self.next_asker() else {
-                break;
-            };
-            self.serve_slot(client, false)?;
-        }
-        Ok(true)
-    }
-
-    /// Handles a request from a request slot. With several processes, a request other than for a
-    /// lock is handled only after the hangups of processes that ended before it.
-    fn serve_slot(&mut self, client: ClientId, ends_are_heard: bool) -> Result<()> {
-        let alone = self.driver.executor.sessions.is_one();
-        if !ends_are_heard && !alone && !self.is_for_a_lock(client) {
-            self.poll(Some(0))?;
-        }
-        self.take_from_request_slot(client);
-        self.came(clock::monotonic());
-        Ok(())
-    }
-
-    fn is_for_a_lock(&mut self, client: ClientId) -> bool {
-        let request_slots = &self.driver.executor.sessions.request_slots;
-        let length = request_slots.request(client, &mut self.packet);
-        length.is_some_and(|length| awake::wants_a_lock(&self.packet[..length]))
-    }
-
-    /// Handles the request in a process's slot and removes it only then: the successor finds it if
-    /// this daemon ends in between.
-    fn take_from_request_slot(&mut self, client: ClientId) {
-        let request_slots = &self.driver.executor.sessions.request_slots;
-        if let Some(length) = request_slots.request(client, &mut self.packet) {
-            self.driver
-                .through_request_slot(client, &self.packet[..length]);
-            self.driver.executor.sessions.request_slots.handled(client);
-            self.driver.cut_off();
-        }
-    }
-
-    /// Handles requests of a process up to the first that is not `wanted`. Returns whether there
-    /// was one.
-    fn requests(&mut self, client: ClientId, wanted: fn(&[u8]) -> bool) -> bool {
-        let mut any = false;
-        for _ in 0..PACKETS {
-            let Some(session) = self.driver.executor.sessions.get(client) else {
-                return any;
-            };
-            // The packet is removed after it was handled, so that no request is lost if this daemon
-            // ends in between.
-            match session.socket.peek_now(&mut self.packet) {
-                Ok(Some(packet)) => {
-                    let bytes = &self.packet[..packet.len];
-                    if !wanted(bytes) {
-                        return any;
-                    }
-                    if self
-                        .driver
-                        .executor
-                        .sessions
-                        .request_slots
-                        .has_asked(client)
-                    {
-                        // The request in the slot is older than this packet.
-                        self.take_from_request_slot(client);
-                        any = true;
-                        continue;
-                    }
-                    let fds = Descriptors {
-                        fds: packet.fds,
-                        lost: packet.fds_lost,
-                        sender: packet.sender,
-                    };
-                    let alone = self.driver.packet(client, bytes, fds);
-                    self.driver.executor.sessions.took_packet(client);
-                    self.driver.cut_off();
-                    any = true;
-                    self.rounds.asked = Some(client);
-                    if alone {
-                        return any;
-                    }
-                }
-                Ok(None) => {
-                    self.driver.hung_up(client);
-                    return any;
-                }
-                Err(error) => {
-                    self.trouble(client, &error);
-                    return any;
-                }
-            }
-        }
-        any
-    }
-
-    fn trouble(&mut self, client: ClientId, error: &io::Error) {
-        match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => {}
-            io::ErrorKind::InvalidData => self.driver.refuse_session(client, &error.to_string()),
-            _ => self.driver.hung_up(client),
         }
     }
 
