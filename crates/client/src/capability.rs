@@ -96,7 +96,9 @@ impl Mesh {
     pub fn redeem(&self, capability: &Capability) -> Result<Segment> {
         let access = capability.access()?;
         let fds = [capability.as_fd()];
-        let call = self.connection().start_surely(Request::Redeem, &fds)?;
+        let call = self
+            .connection()
+            .start_surely(Request::Redeem, &fds, None)?;
         let answer = call.finish_surely(None)?;
         let Reply::Opened { info } = answer.reply else {
             return Err(unexpected(&answer.reply));

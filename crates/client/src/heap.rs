@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use pagemesh_wire::PAGE_SIZE;
 use pagemesh_wire::peer::Policy;
 
-use crate::{Access, Error, Job, Lock, LockGuard, Mapping, Mesh, Options, Result, Segment};
+use crate::{
+    Access, Error, Job, Lock, LockGuard, Mapping, Mesh, Options, Result, Segment, undisturbed,
+};
 use tree::{Bytes, Place, Tree};
 
 /// Candidate addresses of heaps: the first one that is free in all processes is used. They are away
@@ -397,14 +399,4 @@ fn place(segment: &Segment, books: &Mapping, length: u64, parties: u32) -> Resul
         }
     }
     Err(HeapError::NoAddress.into())
-}
-
-/// Repeats a wait when a signal interrupts it.
-pub fn undisturbed<T>(mut wait: impl FnMut() -> Result<T>) -> Result<T> {
-    loop {
-        match wait() {
-            Err(Error::Interrupted) => {}
-            outcome => return outcome,
-        }
-    }
 }

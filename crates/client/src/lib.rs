@@ -36,8 +36,9 @@
 //! A wait without time limit ends with [`Error::Interrupted`] if a signal handler installed without
 //! `SA_RESTART` ran in the waiting thread, a wait with time limit after any handler. The request is
 //! withdrawn first, so trying again is safe. Calls that wait for no other process go on in spite of
-//! signals, unless the daemon does not answer within two seconds. A signal that comes in the instant before the thread
-//! sleeps interrupts nothing: [`signals::look_while_waiting`] is for runtimes that must not miss it.
+//! signals, unless the daemon does not answer within two seconds. A signal that comes in the instant
+//! before the thread sleeps interrupts nothing: [`signals::look_while_waiting`] is for runtimes that
+//! must not miss it.
 //!
 //! # Threads and fork
 //! Everything here may be used from all threads at once. After `fork` the child keeps all segments
@@ -91,8 +92,6 @@ pub use fork::Guarded;
 #[doc(hidden)]
 pub use fork::watch_forks;
 pub use group::{Group, GroupOptions, Received};
-#[doc(hidden)]
-pub use heap::undisturbed;
 pub use heap::{Heap, HeapError, HeapOptions};
 pub use job::Job;
 pub use lock::{Lock, LockGuard};
@@ -103,6 +102,8 @@ pub use pipe::{End, Peer, Pipe, PipeOptions};
 #[doc(hidden)]
 pub use ranges::mapped_within;
 pub use segment::{Access, Options, Segment};
+#[doc(hidden)]
+pub use signals::undisturbed;
 #[doc(hidden)]
 pub use sysv::Attached;
 #[cfg(feature = "typed")]

@@ -157,11 +157,12 @@ impl Lock {
         } else {
             // Both requests are sent at once, because at the first use the token is seldom on this
             // node.
-            Some(connection.start_surely(Request::LockSlot { key }, &[])?)
+            Some(connection.start_surely(Request::LockSlot { key }, &[], None)?)
         };
         let (request, undo) = (Request::Lock { key }, Request::Unlock { key });
-        let start = || connection.start(request.clone(), &[], Some(undo.clone()));
-        let lock = undisturbed(start)?.surely(true);
+        let lock = connection
+            .start_surely(request, &[], Some(undo))?
+            .surely(true);
         if let Some(place) = place {
             self.learn(&place.finish_surely(until)?.reply)?;
         }
@@ -212,7 +213,7 @@ impl Lock {
     fn ask_unlock(&self) {
         let key = self.segment.key(self.number);
         let connection = self.segment.mesh().connection();
-        let call = connection.start_surely(Request::Unlock { key }, &[]);
+        let call = connection.start_surely(Request::Unlock { key }, &[], None);
         let _ = call.and_then(|call| call.surely(true).finish(after(UNLOCK)));
     }
 

@@ -8,6 +8,8 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+use crate::{Error, Result};
+
 /// Looks for marks of handlers; true if one says that the wait is to end.
 pub type Look = fn() -> bool;
 
@@ -33,4 +35,14 @@ pub(crate) fn next_look(until: Option<Instant>) -> Option<(Instant, Look)> {
     until
         .is_none_or(|until| next < until)
         .then_some((next, look))
+}
+
+/// Repeats a wait when a signal interrupts it.
+pub fn undisturbed<T>(mut wait: impl FnMut() -> Result<T>) -> Result<T> {
+    loop {
+        match wait() {
+            Err(Error::Interrupted) => {}
+            outcome => return outcome,
+        }
+    }
 }

@@ -177,7 +177,7 @@ impl Services {
 
     /// A deadline that is handled late shows that this node did not run: it was stopped, or frozen with
     /// its container or host, as the others may have been.
-    fn mind_absence(&mut self, cx: &mut Cx<'_>) {
+    fn discount_absence(&mut self, cx: &mut Cx<'_>) {
         let due = cx.shell.timers.next().unwrap_or(cx.now);
         let away = cx.now - due;
         if away <= cx.pace().heartbeat * AWAY {
@@ -191,7 +191,7 @@ impl Services {
     }
 
     fn deadline(&mut self, cx: &mut Cx<'_>) {
-        self.mind_absence(cx);
+        self.discount_absence(cx);
         self.start_from_disk(cx);
         if let Some(coordinator) = self.membership.start(cx) {
             self.coordinator = Some(coordinator);

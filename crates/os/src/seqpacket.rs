@@ -156,7 +156,7 @@ impl Socket {
     /// # Errors
     /// As [`Socket::send`], except `Interrupted`.
     pub fn send_surely(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-        in_spite_of_signals(|| self.send(bytes, fds))
+        undisturbed(|| self.send(bytes, fds))
     }
 
     /// Sends one packet with this process's present effective user and group, which the kernel
@@ -207,7 +207,7 @@ impl Socket {
     /// # Errors
     /// As [`Socket::recv`], except `Interrupted`.
     pub fn recv_surely(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
-        in_spite_of_signals(|| self.recv(buffer))
+        undisturbed(|| self.recv(buffer))
     }
 
     /// Receives one packet without blocking.
@@ -374,7 +374,7 @@ impl Socket {
 
 /// Repeats what a signal interrupted; a time limit begins anew. Where there is one, the kernel also
 /// interrupts a process that was stopped, or frozen with its container or host, and goes on.
-fn in_spite_of_signals<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+fn undisturbed<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

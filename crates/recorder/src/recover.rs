@@ -5,7 +5,7 @@ use crate::replay::{Damage, Replay};
 use crate::schema::{self, SchemaError};
 use crate::{FINGERPRINT, FORMAT};
 use core::sync::atomic::AtomicU64;
-use pagemesh_core::{Effects, Input, Node, Time};
+use pagemesh_core::{Effects, Input, Node};
 use std::collections::VecDeque;
 
 /// A node as it was when its writer ended, and what is left to do.
@@ -13,8 +13,6 @@ use std::collections::VecDeque;
 pub struct Recovered {
     /// The node; it has handled its last input.
     pub node: Node,
-    /// When it handled it; zero if it had handled none since the snapshot.
-    pub now: Time,
     /// The registry that the writer had added to the snapshot.
     pub registry: Vec<u8>,
     /// The writer's notes since, in order.
@@ -104,7 +102,6 @@ pub fn recover(memory: &[AtomicU64]) -> Result<Recovered, RecoverError> {
     let start = slot.get(Field::Snapshot).div_ceil(WORD as u64);
     Ok(Recovered {
         node: replay.node,
-        now: replay.now,
         registry,
         notes: replay.notes,
         last: replay.last,

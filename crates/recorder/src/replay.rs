@@ -47,7 +47,6 @@ pub struct Transition<'a> {
 /// A node on its way through a log.
 pub(crate) struct Replay {
     pub(crate) node: Node,
-    pub(crate) now: Time,
     /// Of the last input, and of those it came together with.
     pub(crate) effects: Effects,
     /// The last input, unless it was a datagram.
@@ -63,7 +62,6 @@ impl Replay {
     pub(crate) fn new(node: Node) -> Self {
         Self {
             node,
-            now: Time::ZERO,
             effects: Effects::default(),
             last: None,
             turn: Vec::new(),
@@ -157,7 +155,6 @@ impl Replay {
         input: &Input<'_>,
         each: &mut dyn FnMut(&Transition<'_>),
     ) -> Result<(), Damage> {
-        self.now = now;
         self.last = input.clone().detach();
         let before = self.effects.as_slice().len();
         let (node, effects) = (&mut self.node, &mut self.effects);

@@ -12,7 +12,7 @@ use super::router::ReplyRouter;
 use super::{Answer, Connection, room, this_thread};
 use crate::bell::{Bell, after};
 use crate::signals::next_look;
-use crate::{Error, Result};
+use crate::{Error, Result, undisturbed};
 
 /// After this many requests whose replies are not awaited, the reply of one is awaited, so that
 /// they do not fill the socket.
@@ -71,7 +71,7 @@ impl Connection {
     /// As [`Connection::ask`], for what the daemon answers as soon as it can: signals do not end the
     /// wait.
     pub fn ask_surely(&self, request: Request, until: Option<Instant>) -> Result<Answer> {
-        self.start_surely(request, &[])?.finish_surely(until)
+        self.start_surely(request, &[], None)?.finish_surely(until)
     }
 
     /// Sends a request; the returned call yields the replies.
@@ -133,13 +133,13 @@ impl Connection {
     }
 
     /// As [`Connection::start`]; a signal does not prevent that the request is sent.
-    pub fn start_surely(&self, request: Request, fds: &[BorrowedFd<'_>]) -> Result<Call<'_>> {
-        loop {
-            match self.start(request.clone(), fds, None) {
-                Err(Error::Interrupted) => {}
-                result => return result,
-            }
-        }
+    pub fn start_surely(
+        &self,
+        request: Request,
+        fds: &[BorrowedFd<'_>],
+        undo: Option<Request>,
+    ) -> Result<Call<'_>> {
+        undisturbed(|| self.start(request.clone(), fds, undo.clone()))
     }
 
     /// Asks the daemon for a request slot, which the thread that reads the reply opens. No request
@@ -175,7 +175,7 @@ impl Connection {
         } else {
             drop(router);
             // The thread that waits reads the replies for all.
-            let call = self.start_surely(request, &[]);
+            let call = self.start_surely(request, &[], None);
             let _ = call.and_then(|call| call.surely(true).finish(after(TELL_PATIENCE)));
         }
     }

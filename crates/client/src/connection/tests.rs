@@ -441,7 +441,10 @@ mod signals {
             let release = scope.spawn(move || {
                 // SAFETY: no preconditions.
                 who.send(unsafe { libc::pthread_self() }).unwrap();
-                connection.start_surely(unlock(), &[]).unwrap().finish(None)
+                connection
+                    .start_surely(unlock(), &[], None)
+                    .unwrap()
+                    .finish(None)
             });
             interrupt(threads.recv().unwrap(), libc::SIGUSR1);
             for _ in 0..sent {

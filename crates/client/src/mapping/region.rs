@@ -120,7 +120,7 @@ impl Region {
             request: request.clone(),
         };
         let fds = [uffd.as_fd()];
-        let call = mesh.connection().start_surely(request, &fds)?;
+        let call = mesh.connection().start_surely(request, &fds, None)?;
         match call.finish_surely(None)?.reply {
             Reply::Mapped { mapping } => Ok(Served {
                 _kept: Mark::of(&uffd),

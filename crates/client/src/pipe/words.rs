@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::area::{CLOSED, HEAD, READ_GENERATION, SESSION, WRITE_GENERATION, WRITE_SIZE};
 use super::{OLD_SHORT, Pipe};
 use crate::mapping::INCONSISTENT;
-use crate::{Error, Result};
+use crate::{Error, Result, undisturbed};
 
 /// How long a waiting thread looks whether the lock of the other end is free.
 const GLANCE: Duration = Duration::from_millis(5);
@@ -57,15 +57,8 @@ impl Pipe {
         let first = self.layout.area(self.end) as u64;
         let bytes = first..first + (HEAD + length) as u64;
         // After a signal it is not known whether they were sent: twice does no harm.
-        loop {
-            match self
-                .segment
-                .publish(self.layout.is_short(length), bytes.clone())
-            {
-                Err(Error::Interrupted) => {}
-                done => return done,
-            }
-        }
+        let is_short = self.layout.is_short(length);
+        undisturbed(|| self.segment.publish(is_short, bytes.clone()))
     }
 
     /// PURGE of the short page of the other end: the next access fetches it (E16).

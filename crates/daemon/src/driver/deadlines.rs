@@ -3,7 +3,7 @@
 use crate::experiment::Ticks;
 use pagemesh_core::Time;
 
-/// The node's next deadline, and what puts it off.
+/// The node's next deadline.
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
     next: Option<Time>,

@@ -1,6 +1,6 @@
 //! Signals to processes that wait.
 
-use crate::support::{A_WHILE, Cluster, Player, eventually, load, store};
+use crate::support::{A_WHILE, Cluster, Player, eventually, load, sleeps_in, store};
 use pagemesh::PAGE_SIZE;
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::process::ExitStatusExt as _;
@@ -42,12 +42,6 @@ fn an_interrupt_ends_every_wait() {
     assert_eq!(after.ask("lock 2"), "locked");
 }
 
-/// Whether a process waits in a system call of this number.
-fn waits_in(process: u32, call: i64) -> bool {
-    let said = std::fs::read_to_string(format!("/proc/{process}/syscall"));
-    said.is_ok_and(|said| said.split(' ').next() == Some(&call.to_string()))
-}
-
 #[test]
 fn a_command_that_was_stopped_waits_on_for_its_answer() {
     let Some(cluster) = Cluster::start(1) else {
@@ -61,9 +55,7 @@ fn a_command_that_was_stopped_waits_on_for_its_answer() {
         .stdout(Stdio::piped());
     cluster.signal(0, Signal::STOP).unwrap();
     let asking = command.spawn().unwrap();
-    eventually("it waits for the answer", || {
-        waits_in(asking.id(), libc::SYS_recvmsg)
-    });
+    eventually("it waits for the answer", || sleeps_in(asking.id(), "skb"));
     let process = Pid::from_child(&asking);
     for signal in [Signal::STOP, Signal::CONT, Signal::STOP, Signal::CONT] {
         kill_process(process, signal).unwrap();

@@ -11,7 +11,7 @@ pub(crate) mod views;
 mod watchdog;
 
 pub(crate) use joiner::Joiner;
-pub(crate) use player::{Player, finish_all, state};
+pub(crate) use player::{Player, finish_all, sleeps_in, state};
 pub(crate) use stranger::Stranger;
 
 use pagemesh::{Access, Mapping, Mesh, Options, PAGE_SIZE, Segment};

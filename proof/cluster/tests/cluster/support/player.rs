@@ -95,11 +95,9 @@ impl Player {
     /// Waits until its first thread sleeps in a function of the kernel whose name
     /// contains this; on kernels that do not say, until it sleeps.
     pub(crate) fn wait_until_it_sleeps_in(&self, function: &str) {
-        let id = self.child.id();
+        let process = self.child.id();
         super::eventually(&format!("{} sleeps in {function}", self.what), || {
-            let place = std::fs::read_to_string(format!("/proc/{id}/wchan")).unwrap_or_default();
-            let unknown = place.is_empty() || place == "0";
-            place.contains(function) || (unknown && self.state() == Some('S'))
+            sleeps_in(process, function)
         });
     }
 
@@ -192,6 +190,14 @@ pub(crate) fn finish_all(mut players: Vec<Player>) -> Vec<Vec<String>> {
         said.extend(player.lines.iter());
     }
     said
+}
+
+/// Whether the first thread of a process sleeps in a function of the kernel whose name contains this;
+/// on kernels that do not say, whether it sleeps.
+pub(crate) fn sleeps_in(process: u32, function: &str) -> bool {
+    let place = std::fs::read_to_string(format!("/proc/{process}/wchan")).unwrap_or_default();
+    let unknown = place.is_empty() || place == "0";
+    place.contains(function) || (unknown && state(process) == Some('S'))
 }
 
 /// The state of a process, as `ps` shows it.
