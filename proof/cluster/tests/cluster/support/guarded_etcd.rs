@@ -3,7 +3,7 @@
 use super::eventually;
 use pagemesh_os::netns::die_with_parent;
 use std::fs::{self, File, Permissions};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -50,6 +50,18 @@ pub(crate) struct GuardedEtcd {
     etcd: Child,
 }
 
+/// An address where nothing listens, and for which no other test asks. Its port is below those that
+/// the kernel gives to whoever connects in between.
+fn free() -> SocketAddr {
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    let first = 10_000 + std::process::id() % 1_000 * 20;
+    let mut addresses = std::iter::repeat_with(|| {
+        let port = first + ASKED.fetch_add(1, Ordering::Relaxed);
+        SocketAddr::from(([127, 0, 0, 1], u16::try_from(port).unwrap()))
+    });
+    addresses.find(|at| TcpListener::bind(at).is_ok()).unwrap()
+}
+
 impl GuardedEtcd {
     /// One that runs.
     pub(crate) fn start(guards: Guards) -> Self {
@@ -63,12 +75,6 @@ impl GuardedEtcd {
             make_authority(&directory, "ca");
             make_certificate(&directory, "ca", "host");
         }
-        let free = || {
-            TcpListener::bind("127.0.0.1:0")
-                .unwrap()
-                .local_addr()
-                .unwrap()
-        };
         let (address, peers) = (free().to_string(), format!("http://{}", free()));
         let url = format!("{}://{address}", guards.scheme());
         let mut command = Command::new("etcd");
